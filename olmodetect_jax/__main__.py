@@ -1,0 +1,5 @@
+"""`python -m olmodetect_jax`: the command line."""
+
+from olmodetect_jax.cli import entry
+
+entry()

@@ -1,0 +1,180 @@
+"""What an attack is, and the pass over whole texts that most attacks start from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from olmodetect_jax.errors import DataError
+from olmodetect_jax.protocol import Protocol as Choices
+from olmodetect_jax.records import Record
+from olmodetect_jax.requests import ScoreTokens, TokenStatistics
+from olmodetect_jax.tokenization import Tokenizer
+
+# Every attack of the benchmark in the order of the paper's tables, with its title there.
+TITLES = {
+    "ppl": "PPL", "zlib": "Zlib", "lower": "Lower", "min_k": "MinK", "min_k_plus_plus": "MinK++", "dc_pdd": "DCPDD",
+    "pac": "PAC", "recall": "ReCaLL", "em_mia": "EMMIA", "camia": "CAMIA", "neighborhood": "Neigh.",
+    "guided": "Guided", "dcq": "DCQ", "cdd": "CDD", "self_critique": "SelfCrit", "sup_camia": "Sup-CAMIA",
+    "mia_tuner": "MIA-Tuner", "fsd": "FSD", "bag_of_words": "Blind baseline",
+}  # fmt: skip
+
+Requests = Sequence[ScoreTokens]
+Answers = Sequence[TokenStatistics]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One record's score under one attack.
+
+    Attributes:
+        value: higher means more likely a member; NaN where there is none.
+        n_tokens: tokens of the whole text.
+        n_scored: target tokens the score was made from.
+        truncated: whether the text was cut to the context.
+        special_ids: special tokens among the targets (a final end-of-text token not counted).
+        missing: why there is no score; None if there is one.
+    """
+
+    value: float
+    n_tokens: int
+    n_scored: int
+    truncated: bool
+    special_ids: int = 0
+    missing: str | None = None
+
+
+class Attack(Protocol):
+    """The two halves of an attack.
+
+    `requests` yields lists of requests and is sent the answers in the same order, as often as it needs; what it
+    returns is handed to `score`, which is numpy and arithmetic over it.
+    """
+
+    id: ClassVar[str]
+
+    def requests(
+        self, records: Sequence[Record], tokenizer: Tokenizer, protocol: Choices
+    ) -> Generator[Requests, Answers, Any]:
+        """What the attack must know about the records of one subset."""
+        ...
+
+    def score(self, records: Sequence[Record], answers: Any, protocol: Choices) -> list[Score]:
+        """One score a record, in the records' order."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredText:
+    """A text with the statistics of its targets: every token of it but the first.
+
+    Attributes:
+        text: the whole stripped text.
+        span: the part of it that was scored (shorter if it was truncated).
+        targets: [n] int32, ids of the scored tokens; n = 0 for a text of one token.
+        log_prob: [n] float32.
+        mean: [n] float32.
+        variance: [n] float32.
+        n_tokens: tokens of the whole text.
+        truncated: whether it was cut to the context.
+        special_ids: special tokens among the targets, a final end-of-text token not counted.
+        ends: whether the last target is the end-of-text token.
+    """
+
+    text: str
+    span: str
+    targets: np.ndarray
+    log_prob: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    n_tokens: int
+    truncated: bool
+    special_ids: int
+    ends: bool
+
+    def body(self) -> ScoredText:
+        """The same without a final end-of-text target: what PPL, Zlib, Lower, MinK and MinK++ score."""
+        if not self.ends:
+            return self
+        cut = (self.targets[:-1], self.log_prob[:-1], self.mean[:-1], self.variance[:-1])
+        return ScoredText(self.text, self.span, *cut, self.n_tokens, self.truncated, self.special_ids, ends=False)
+
+    def result(self, value: float) -> Score:
+        """`value` as this text's score; a value that is not a finite number becomes a named hole."""
+        missing = None
+        if not self.text:
+            missing = "the record has no text"
+        elif len(self.targets) == 0:
+            missing = "a text of one token has nothing to score"
+        elif not math.isfinite(value):
+            missing = f"the score is {value}"
+        return Score(
+            math.nan if missing else float(value), self.n_tokens, len(self.targets), self.truncated, self.special_ids,
+            missing,
+        )  # fmt: skip
+
+
+def score_texts(
+    texts: Sequence[str], tokenizer: Tokenizer, protocol: Choices
+) -> Generator[Requests, Answers, list[ScoredText]]:
+    """Asks for the statistics of whole texts, each cut to `protocol.max_tokens`; texts under two tokens are not asked.
+
+    Returns (as a generator's value) one `ScoredText` a text, in order.
+    """
+    tokens = tokenizer.encode_all(texts, protocol.max_tokens)
+    answers = iter((yield [ScoreTokens(t.ids) for t in tokens if len(t.ids) > 1]))
+    empty = np.zeros(0, np.float32)
+    scored = []
+    for text, t in zip(texts, tokens, strict=True):
+        a = next(answers) if len(t.ids) > 1 else TokenStatistics(empty, empty, empty)
+        targets = t.ids[1:]
+        ends = bool(len(targets)) and int(targets[-1]) == tokenizer.eos_id
+        body = targets[:-1] if ends else targets
+        special = sum(int(i) in tokenizer.special_ids for i in body)
+        scored.append(
+            ScoredText(text, t.span, targets, a.log_prob, a.mean, a.variance, t.n_tokens, t.truncated, special, ends)
+        )
+    return scored
+
+
+class OnePass:
+    """An attack that reduces each text's own statistics; a subclass gives `id` and `value`."""
+
+    id: ClassVar[str]
+
+    def requests(
+        self, records: Sequence[Record], tokenizer: Tokenizer, protocol: Choices
+    ) -> Generator[Requests, Answers, list[ScoredText]]:
+        """One pass over the records' texts."""
+        scored = yield from score_texts([r.text for r in records], tokenizer, protocol)
+        refuse_special_ids(records, scored, protocol)
+        return scored
+
+    def score(self, records: Sequence[Record], answers: list[ScoredText], protocol: Choices) -> list[Score]:
+        """One score a record, in order."""
+        del records
+        return [self.value(scored, protocol) for scored in answers]
+
+    def value(self, scored: ScoredText, protocol: Choices) -> Score:
+        """The score of one text."""
+        raise NotImplementedError
+
+
+def refuse_special_ids(records: Sequence[Record], scored: Sequence[ScoredText], protocol: Choices) -> None:
+    """Ends the work where a text holds special tokens and the protocol says so.
+
+    Raises:
+        DataError: naming the first such record.
+    """
+    if protocol.special_ids != "error":
+        return
+    for record, text in zip(records, scored, strict=True):
+        if text.special_ids:
+            raise DataError(
+                f"{record}: {text.special_ids} special tokens among its targets; the released code stops here. "
+                "Remove the record, or score and flag it with --set special_ids=flag"
+            )

@@ -1,0 +1,51 @@
+"""Lower: how much a text loses when it is lower-cased (likelihood spec, section 4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from olmodetect_jax.attacks.base import Answers, Requests, Score, ScoredText, refuse_special_ids, score_texts
+from olmodetect_jax.attacks.reductions import mean
+from olmodetect_jax.protocol import Protocol
+from olmodetect_jax.records import Record
+from olmodetect_jax.tokenization import Tokenizer
+
+
+@dataclass(frozen=True)
+class Lower:
+    """Members lose more probability with their capitals; the text without them is scored as a text of its own."""
+
+    id: ClassVar[str] = "lower"
+
+    def requests(
+        self, records: Sequence[Record], tokenizer: Tokenizer, protocol: Protocol
+    ) -> Generator[Requests, Answers, tuple[list[ScoredText], list[ScoredText]]]:
+        """One pass over the texts and one over their lower-cased forms (the same request where they are equal)."""
+        texts = [r.text for r in records]
+        if protocol.text_span == "scored":
+            lowered = [t.span.lower() for t in tokenizer.encode_all(texts, protocol.max_tokens)]
+        else:
+            lowered = [t.lower() for t in texts]
+        scored = yield from score_texts([*texts, *lowered], tokenizer, protocol)
+        plain, lower = scored[: len(texts)], scored[len(texts) :]
+        refuse_special_ids(records, plain, protocol)
+        return plain, lower
+
+    def score(
+        self, records: Sequence[Record], answers: tuple[list[ScoredText], list[ScoredText]], protocol: Protocol
+    ) -> list[Score]:
+        """Mean LL(text) - mean LL(lower(text)), or mean LL(lower(text)) / mean LL(text)."""
+        del records
+        scores = []
+        for plain, lower in zip(*answers, strict=True):
+            body = plain.body()
+            own, other = mean(body.log_prob, protocol), mean(lower.body().log_prob, protocol)
+            if protocol.lower_form == "difference":
+                value = own - other
+            else:
+                value = other / own if own else math.nan
+            scores.append(body.result(value))
+        return scores

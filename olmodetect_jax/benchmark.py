@@ -1,0 +1,152 @@
+"""The benchmark's tree (subset → domain → stage) as data, and where its files lie in the released layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from olmodetect_jax.errors import DataError, UsageError, one_of
+from olmodetect_jax.files import config_path, load_yaml
+from olmodetect_jax.records import MEMBER, NON_MEMBER, Record, read_records
+
+SPLITS = ("dev", "test")
+VARIANTS = ("matched", "shifted")
+SIZES = ("1b", "7b", "13b", "32b")
+
+
+@dataclass(frozen=True)
+class Subset:
+    """One of the finest groups. `folder` and `files` may hold `{size}` and `{pair}` (construction spec, section 1)."""
+
+    id: str
+    title: str
+    domain: str
+    stage: str
+    folder: str
+    files: tuple[str, ...]
+    variants: bool
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The subsets of one benchmark in order, with the titles of their domains and stages."""
+
+    name: str
+    title: str
+    subsets: tuple[Subset, ...]
+    domain_titles: Mapping[str, str]
+    stage_titles: Mapping[str, str]
+    size_pairs: Mapping[str, str]
+
+    def select(self, ids: Sequence[str] | None) -> tuple[Subset, ...]:
+        """The named subsets in the tree's order; all for None.
+
+        Raises:
+            UsageError: an id that is not in the tree.
+        """
+        known = [s.id for s in self.subsets]
+        for name in ids or ():
+            if name not in known:
+                raise one_of("subset", name, known)
+        return tuple(s for s in self.subsets if ids is None or s.id in ids)
+
+    def paths(
+        self, root: Path, subset: Subset, *, split: str, variant: str, size: str | None
+    ) -> list[tuple[Path, int]]:
+        """(file, label) of every file of a subset, members first.
+
+        Raises:
+            UsageError: the subset depends on the model's size and none was given.
+        """
+        templated = "{" in subset.folder + "".join(subset.files)
+        if templated and size not in self.size_pairs:
+            raise UsageError(
+                f"subset {subset.id} has its own texts for each model size: give --size, one of "
+                f"{', '.join(self.size_pairs)}"
+            )
+        names = {"size": size, "pair": self.size_pairs.get(size or "")}
+        folder = root / subset.folder.format(**names)
+        members, non_members = [], []
+        for template in subset.files:
+            name = template.format(**names)
+            below, suffix = (Path(variant), f"_{variant}") if subset.variants else (Path(), "")
+            members.append(folder / "member" / below / split / f"member_{name}{suffix}_{split}.jsonl")
+            non_members.append(folder / "non-member" / split / f"non-member_{name}_{split}.jsonl")
+        return [(p, MEMBER) for p in members] + [(p, NON_MEMBER) for p in non_members]
+
+
+def load_tree(name: str) -> Tree:
+    """Reads `configs/benchmark/<name>.yaml`.
+
+    Raises:
+        UsageError: no such tree, or a file that does not describe one.
+    """
+    known = sorted(p.stem for p in config_path("benchmark").glob("*.yaml"))
+    if name not in known:
+        raise one_of("benchmark tree", name, known)
+    path = config_path("benchmark", f"{name}.yaml")
+    value = load_yaml(path)
+    try:
+        return _tree(value)
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{path}: not a benchmark tree: {error!r}") from None
+
+
+def _tree(value: Any) -> Tree:
+    subsets, domains, stages = [], {}, {}
+    for stage in value["stages"]:
+        stages[stage["id"]] = stage["title"]
+        for domain in stage["domains"]:
+            domains[domain["id"]] = domain["title"]
+            for s in domain["subsets"]:
+                subsets.append(
+                    Subset(
+                        s["id"], s["title"], domain["id"], stage["id"], s["folder"], tuple(s["files"]), s["variants"]
+                    )
+                )
+    return Tree(value["name"], value["title"], tuple(subsets), domains, stages, value["size_pairs"])
+
+
+def tree_of(root: Path) -> Tree:
+    """The tree of a benchmark folder: the one its `benchmark.yaml` names, else the paper's.
+
+    Raises:
+        UsageError: the folder does not exist, or its `benchmark.yaml` names no known tree.
+    """
+    if not root.is_dir():
+        raise UsageError(f"{root}: no such benchmark folder")
+    marker = root / "benchmark.yaml"
+    if not marker.exists():
+        return load_tree("olmo2")
+    value = load_yaml(marker)
+    if not isinstance(value, dict) or not isinstance(value.get("tree"), str):
+        raise UsageError(f"{marker}: expected one field, tree: NAME")
+    return load_tree(value["tree"])
+
+
+def read_benchmark(
+    root: Path, tree: Tree, subsets: Sequence[Subset], *, split: str, variant: str, size: str | None
+) -> dict[str, list[Record]]:
+    """Records of each subset, members first, in file order.
+
+    Raises:
+        UsageError: unknown split or variant, or a size is needed.
+        DataError: files are missing (all are listed) or cannot be read.
+    """
+    if split not in SPLITS:
+        raise one_of("split", split, SPLITS)
+    if variant not in VARIANTS:
+        raise one_of("variant", variant, VARIANTS)
+    files = {s.id: tree.paths(root, s, split=split, variant=variant, size=size) for s in subsets}
+    missing = [str(p) for paths in files.values() for p, _ in paths if not p.is_file()]
+    if missing:
+        raise DataError(
+            f"{root}: {len(missing)} benchmark files are missing (choose others with --subsets):\n  "
+            + "\n  ".join(missing)
+        )
+    return {
+        name: [r for path, label in paths for r in read_records(path, subset=name, label=label)]
+        for name, paths in files.items()
+    }

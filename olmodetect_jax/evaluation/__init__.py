@@ -1,0 +1,5 @@
+"""Evaluation: reading runs, metrics, means over the benchmark's tree, tables."""
+
+from olmodetect_jax.evaluation.tables import RunMetrics, evaluate, print_tables, write_tables
+
+__all__ = ["RunMetrics", "evaluate", "print_tables", "write_tables"]

@@ -1,0 +1,101 @@
+"""From subsets to domains, stages and All: plain means of unrounded values; a missing part is missing above too.
+
+Evaluation spec, section 2. The same rule serves the AUC, the TPR and every other value of a subset.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from olmodetect_jax.benchmark import Tree
+
+# Method-Avg is a mean over unsupervised attacks; these learn from labels (or, for the baseline, see no model).
+SUPERVISED = frozenset({"sup_camia", "mia_tuner", "fsd", "bag_of_words"})
+
+# Attacks that exist for some domains only: the other domains are then no part of their stages and of All.
+DOMAINS_OF = {"self_critique": ("dpo", "rlvr")}
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One value (AUC, TPR …) of one attack at every level; None is missing.
+
+    Attributes:
+        subset: subset id to value, in the tree's order.
+        domain: domain id to value.
+        stage: stage id to value.
+        all: mean of the stages.
+    """
+
+    subset: Mapping[str, float | None]
+    domain: Mapping[str, float | None]
+    stage: Mapping[str, float | None]
+    all: float | None
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Mean; None if there is no value or any is missing."""
+    known: list[float] = []
+    for value in values:
+        if value is None:
+            return None
+        known.append(value)
+    return math.fsum(known) / len(known) if known else None
+
+
+def mean_of_present(values: Iterable[float | None]) -> float | None:
+    """Mean of the values that are not missing; None if all are."""
+    return mean(v for v in values if v is not None)
+
+
+def attack_domains(attack: str, tree: Tree) -> tuple[str, ...]:
+    """Domains of a tree on which an attack is defined, in the tree's order."""
+    only = DOMAINS_OF.get(attack, ())
+    inside = tuple(d for d in tree.domain_titles if d in only)
+    return inside or tuple(tree.domain_titles)
+
+
+def aggregate(values: Mapping[str, float | None], tree: Tree, *, domains: Sequence[str] | None = None) -> Aggregate:
+    """Means subset → domain → stage → All.
+
+    Args:
+        values: subset id to value; a subset that is absent is missing.
+        tree: the benchmark's tree.
+        domains: the domains that count (`attack_domains`); None for all.
+
+    Raises:
+        UsageError: a subset that is not in the tree.
+    """
+    tree.select(tuple(values))  # names an unknown subset
+    counted = tuple(tree.domain_titles) if domains is None else domains
+    subset = {s.id: values.get(s.id) for s in tree.subsets}
+    domain = {
+        d: mean(subset[s.id] for s in tree.subsets if s.domain == d) if d in counted else None
+        for d in tree.domain_titles
+    }
+    parts: dict[str, dict[str, float | None]] = {stage: {} for stage in tree.stage_titles}
+    for s in tree.subsets:
+        if s.domain in counted:
+            parts[s.stage][s.domain] = domain[s.domain]
+    stage = {name: mean(inside.values()) for name, inside in parts.items()}
+    return Aggregate(subset, domain, stage, mean(stage[name] for name, inside in parts.items() if inside))
+
+
+def model_avg(rows: Sequence[Aggregate]) -> Aggregate:
+    """Model-Avg: mean over models cell by cell, for one attack; a cell one model lacks is missing."""
+    return _cell_by_cell(rows, mean)
+
+
+def method_avg(rows: Sequence[Aggregate]) -> Aggregate:
+    """Method-Avg: mean over attacks cell by cell; an attack without a value is skipped."""
+    return _cell_by_cell(rows, mean_of_present)
+
+
+def _cell_by_cell(rows: Sequence[Aggregate], combine: Callable[[Iterable[float | None]], float | None]) -> Aggregate:
+    def level(name: str) -> dict[str, float | None]:
+        parts = [getattr(row, name) for row in rows]
+        return {cell: combine(part[cell] for part in parts) for cell in parts[0]}
+
+    return Aggregate(level("subset"), level("domain"), level("stage"), combine(row.all for row in rows))

@@ -1,0 +1,222 @@
+"""Reading a run folder: its manifest and its score files, checked line by line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from olmodetect_jax.attacks.base import TITLES
+from olmodetect_jax.benchmark import Tree, load_tree
+from olmodetect_jax.errors import DataError, UsageError
+from olmodetect_jax.evaluation.aggregate import attack_domains
+from olmodetect_jax.evaluation.metrics import ClassScores, is_valid_score
+from olmodetect_jax.records import MEMBER, NON_MEMBER, read_jsonl
+
+MANIFEST_FORMAT = 1
+TEXTS = "texts"  # the one subset of a run of a user's own texts
+
+_NoneType = type(None)
+_REQUIRED: dict[str, tuple[type, ...]] = {
+    "model": (dict,), "model.name": (str,), "benchmark": (dict, _NoneType), "split": (str, _NoneType),
+    "variant": (str, _NoneType), "protocol": (dict,), "protocol.preset": (str,), "protocol.fields": (dict,),
+    "protocol.changed": (dict,), "attacks": (list,), "subsets": (list,),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Score:
+    """One line of a score file.
+
+    Attributes:
+        record_id: the record's id; unique within a side of a subset only.
+        text_sha1: hash of the stripped text.
+        label: 1 member, 0 non-member, None unknown.
+        value: the score, finite, higher = more likely a member; None if there is no usable one.
+        missing: why there is no score; None if there is one.
+        truncated: whether only the start of the text was read.
+    """
+
+    record_id: str
+    text_sha1: str
+    label: int | None
+    value: float | None
+    missing: str | None
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder.
+
+    Attributes:
+        path: the folder.
+        manifest: its manifest as read.
+        tree: the benchmark's tree; None for a user's own texts.
+        attacks: attack ids, in the manifest's order.
+        subsets: subset ids, in the tree's order.
+        scores: attack id to subset id to the lines of its score file. An attack that is not defined on a subset's
+            domain may lack it.
+    """
+
+    path: Path
+    manifest: Mapping[str, Any]
+    tree: Tree | None
+    attacks: tuple[str, ...]
+    subsets: tuple[str, ...]
+    scores: Mapping[str, Mapping[str, tuple[Score, ...]]]
+
+    @property
+    def model(self) -> str:
+        """Name of the model that was scored."""
+        return self.manifest["model"]["name"]
+
+    def subset_title(self, subset: str) -> str:
+        """Title of a subset."""
+        return next((s.title for s in self.tree.subsets if s.id == subset), subset) if self.tree else "Texts"
+
+    def class_scores(self, attack: str, subset: str) -> ClassScores:
+        """The valid scores of both classes.
+
+        Raises:
+            DataError: a class has no score; names attack and subset.
+        """
+        by_label: dict[int | None, list[float]] = {MEMBER: [], NON_MEMBER: [], None: []}
+        for score in self.scores[attack][subset]:
+            if score.value is not None:
+                by_label[score.label].append(score.value)
+        return ClassScores(by_label[MEMBER], by_label[NON_MEMBER], f"{attack} on {subset}")  # type: ignore[arg-type]
+
+
+def read_run(path: Path) -> Run:
+    """Reads one run folder.
+
+    Raises:
+        DataError: no manifest, or one that does not describe a run; a score file is missing or a line of it cannot
+            be used. Names file, line, record and field.
+    """
+    manifest_path = path / "manifest.json"
+    manifest = _read_manifest(manifest_path)
+    tree = _tree_of(manifest, manifest_path)
+    attacks = _known_ids(manifest, "attacks", list(TITLES), manifest_path)
+    subsets = _known_ids(manifest, "subsets", [s.id for s in tree.subsets] if tree else [TEXTS], manifest_path)
+    scores: dict[str, dict[str, tuple[Score, ...]]] = {}
+    for attack in attacks:
+        scores[attack] = {}
+        for subset in subsets:
+            file = path / "scores" / attack / f"{subset}.jsonl"
+            if file.is_file():
+                scores[attack][subset] = read_scores(file)
+            elif tree is None or _defined_on(attack, subset, tree):
+                raise DataError(
+                    f"{file}: no such file, but {manifest_path} lists attack {attack} and subset {subset}; "
+                    "run the same `olmodetect score` command again to complete the run"
+                )
+    return Run(path, manifest, tree, attacks, subsets, scores)
+
+
+def read_scores(path: Path) -> tuple[Score, ...]:
+    """Reads one score file.
+
+    Raises:
+        DataError: the file cannot be read, is empty, or a line misses a field; names file, line, record and field.
+    """
+    scores = tuple(_score(value, f"{path}, line {number}") for number, value in read_jsonl(path))
+    if not scores:
+        raise DataError(f"{path}: holds no score; expected one JSON object a record")
+    return scores
+
+
+def _score(line: dict[str, Any], source: str) -> Score:
+    record_id = line.get("record_id")
+    if not isinstance(record_id, str):
+        raise DataError(f"{source}: field record_id: expected a string, got {record_id!r}")
+    where = f"{source} (record {record_id!a})"
+    for field in ("score", "label"):
+        if field not in line:
+            raise DataError(f"{where}: field {field} is missing")
+    if not isinstance(line.get("text_sha1"), str):
+        raise DataError(f"{where}: field text_sha1: expected a string, got {line.get('text_sha1')!r}")
+    label = line["label"]
+    if isinstance(label, (bool, float)) or label not in (MEMBER, NON_MEMBER, None):
+        raise DataError(f"{where}: field label: expected 1, 0 or null, got {label!r}")
+    value, missing = line["score"], None
+    if value is None:
+        missing = str(line.get("missing") or "no score, no reason given")
+    elif not is_valid_score(value):
+        missing = f"not a finite number: {_short(value)}"
+    _require_unicode([record_id, line["text_sha1"], missing or ""], where)
+    score = float(value) if missing is None else None
+    return Score(record_id, line["text_sha1"], label, score, missing, line.get("truncated") is True)
+
+
+def _short(value: object, limit: int = 60) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+def _require_unicode(value: object, where: str) -> None:
+    """JSON can spell lone surrogates, which no UTF-8 file can hold: they would end the command when it writes."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise DataError(f"{where}: a string holds a lone surrogate, which is not valid Unicode text") from None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+    except FileNotFoundError:
+        raise DataError(
+            f"{path}: no such file, so {path.parent} is not a run folder; `olmodetect score --out RUN` makes one"
+        ) from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not a JSON file: {error}") from None
+    if not isinstance(manifest, dict):
+        raise DataError(f"{path}: expected a JSON object, got {_short(manifest)}")
+    if manifest.get("format") != MANIFEST_FORMAT:
+        raise DataError(f"{path}: field format: this version reads {MANIFEST_FORMAT}, got {manifest.get('format')!r}")
+    for field, types in _REQUIRED.items():
+        *outer, name = field.split(".")  # what holds a dotted field was checked to be an object just before it
+        holder = manifest[outer[0]] if outer else manifest
+        if name not in holder:
+            raise DataError(f"{path}: field {field} is missing")
+        if not isinstance(holder[name], types):
+            names = " or ".join("null" if t is _NoneType else t.__name__ for t in types)
+            raise DataError(f"{path}: field {field}: expected {names}, got {_short(holder[name])}")
+    _require_unicode(manifest, str(path))
+    return manifest
+
+
+def _tree_of(manifest: dict[str, Any], path: Path) -> Tree | None:
+    if manifest["benchmark"] is None:
+        return None
+    try:
+        return load_tree(manifest["benchmark"].get("tree"))
+    except UsageError as error:
+        raise DataError(f"{path}: field benchmark.tree: {error}") from None
+
+
+def _known_ids(manifest: dict[str, Any], field: str, known: list[str], path: Path) -> tuple[str, ...]:
+    """The ids of a manifest's list. They become folder names, so only known ones pass."""
+    ids = manifest[field]
+    if not ids:
+        raise DataError(f"{path}: field {field}: the list is empty")
+    for name in ids:
+        if name not in known:
+            raise DataError(f"{path}: field {field}: unknown value {name!r}; allowed are: {', '.join(known)}")
+    if len(set(ids)) != len(ids):
+        raise DataError(f"{path}: field {field}: an id stands there twice: {', '.join(ids)}")
+    return tuple(ids) if field == "attacks" else tuple(name for name in known if name in ids)
+
+
+def _defined_on(attack: str, subset: str, tree: Tree) -> bool:
+    return next(s.domain for s in tree.subsets if s.id == subset) in attack_domains(attack, tree)

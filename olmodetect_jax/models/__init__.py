@@ -1,0 +1,1 @@
+"""Flax models: one readable file an architecture, and the layers, attention and sharding they share."""

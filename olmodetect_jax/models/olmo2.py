@@ -1,0 +1,208 @@
+"""OLMo 2 (1B, 7B, 13B, 32B): a decoder whose norms stand after attention and feed-forward, on the residual branch.
+
+    x = embed(ids)
+    x = x + norm(attention(x));  x = x + norm(feed_forward(x))      for each of L blocks
+    logits = norm(x) @ head
+
+Queries and keys are normed over their whole width (all heads at once) before the rotary positions. The blocks'
+weights are stacked along a leading layer axis and scanned, so 64 layers compile as one.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import PartitionSpec as P
+
+from olmodetect_jax.errors import UsageError
+from olmodetect_jax.models.attention import causal_attention
+from olmodetect_jax.models.layers import INIT_STD, Linear, RMSNorm, rope_tables, rotate
+from olmodetect_jax.models.sharding import RULES, constrain, without_fsdp
+
+
+@dataclass(frozen=True)
+class Olmo2Config:
+    """Shape of an OLMo 2 model: V, D, F, L, N, K, H and the constants of its norms and positions."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rope_theta: float
+    rms_norm_eps: float
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+
+    @classmethod
+    def from_hf(cls, config: dict[str, Any]) -> Olmo2Config:
+        """Reads a Hugging Face `config.json`.
+
+        Raises:
+            UsageError: a field is missing or asks for something this model does not do.
+        """
+        required = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                    "rms_norm_eps", "max_position_embeddings")  # fmt: skip
+        missing = [name for name in required if config.get(name) is None]
+        rope = config.get("rope_parameters") or {}
+        theta = rope.get("rope_theta", config.get("rope_theta"))
+        if theta is None:
+            missing.append("rope_theta")
+        if missing:
+            raise UsageError(f"config.json: missing {', '.join(missing)}")
+        fixed = {"hidden_act": "silu", "attention_bias": False, "rope_scaling": None}
+        for name, value in fixed.items():
+            if config.get(name, value) != value:
+                raise UsageError(
+                    f"config.json: {name} is {config[name]!r}, but OLMo 2 is supported with {value!r} only"
+                )
+        if rope.get("rope_type", "default") != "default":
+            raise UsageError(
+                f"config.json: rope_type is {rope['rope_type']!r}, but OLMo 2 is supported with 'default' only"
+            )
+        heads = config["num_attention_heads"]
+        kv_heads = config.get("num_key_value_heads") or heads
+        head_dim = config.get("head_dim") or config["hidden_size"] // heads
+        if heads % kv_heads or head_dim % 2 or ("head_dim" not in config and config["hidden_size"] % heads):
+            raise UsageError(
+                f"config.json: num_attention_heads {heads}, num_key_value_heads {kv_heads} and head size {head_dim} "
+                "do not fit together"
+            )
+        return cls(
+            vocab_size=config["vocab_size"],
+            hidden_size=config["hidden_size"],
+            intermediate_size=config["intermediate_size"],
+            num_layers=config["num_hidden_layers"],
+            num_heads=heads,
+            num_kv_heads=kv_heads,
+            head_dim=head_dim,
+            rope_theta=float(theta),
+            rms_norm_eps=float(config["rms_norm_eps"]),
+            max_position_embeddings=config["max_position_embeddings"],
+            tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+        )
+
+    def to_hf(self) -> dict[str, Any]:
+        """The fields of a Hugging Face `config.json` that `from_hf` reads, and the two that name the class."""
+        return {
+            "architectures": ["Olmo2ForCausalLM"],
+            "model_type": "olmo2",
+            "attention_bias": False,
+            "head_dim": self.head_dim,
+            "hidden_act": "silu",
+            "hidden_size": self.hidden_size,
+            "intermediate_size": self.intermediate_size,
+            "max_position_embeddings": self.max_position_embeddings,
+            "num_attention_heads": self.num_heads,
+            "num_hidden_layers": self.num_layers,
+            "num_key_value_heads": self.num_kv_heads,
+            "rms_norm_eps": self.rms_norm_eps,
+            "rope_scaling": None,
+            "rope_theta": self.rope_theta,
+            "tie_word_embeddings": self.tie_word_embeddings,
+            "vocab_size": self.vocab_size,
+        }
+
+
+class Embed(nnx.Module):
+    """Token embedding [V, D]."""
+
+    def __init__(self, config: Olmo2Config, *, rngs: nnx.Rngs, dtype: jnp.dtype):
+        """Random rows, for training from scratch."""
+        init = nnx.initializers.normal(INIT_STD, dtype)
+        self.embedding = nnx.Param(init(rngs.params(), (config.vocab_size, config.hidden_size)))
+
+    def __call__(self, ids: jax.Array) -> jax.Array:
+        """[B, T] int32 to [B, T, D]."""
+        return self.embedding[...][ids]
+
+
+class Block(nnx.Module):
+    """One layer: attention and feed-forward, each normed on its way back to the residual stream."""
+
+    def __init__(self, config: Olmo2Config, *, rngs: nnx.Rngs, dtype: jnp.dtype):
+        """Weights of one layer; `Olmo2` stacks L of them."""
+        D, F, H, eps = config.hidden_size, config.intermediate_size, config.head_dim, config.rms_norm_eps
+        NH, KH = config.num_heads * H, config.num_kv_heads * H
+        self.q_proj = Linear(D, NH, RULES.inward, rngs=rngs, dtype=dtype)
+        self.k_proj = Linear(D, KH, RULES.inward, rngs=rngs, dtype=dtype)
+        self.v_proj = Linear(D, KH, RULES.inward, rngs=rngs, dtype=dtype)
+        self.o_proj = Linear(NH, D, RULES.outward, rngs=rngs, dtype=dtype)
+        self.q_norm = RMSNorm(NH, eps, rngs=rngs, dtype=dtype)
+        self.k_norm = RMSNorm(KH, eps, rngs=rngs, dtype=dtype)
+        self.gate_proj = Linear(D, F, RULES.inward, rngs=rngs, dtype=dtype)
+        self.up_proj = Linear(D, F, RULES.inward, rngs=rngs, dtype=dtype)
+        self.down_proj = Linear(F, D, RULES.outward, rngs=rngs, dtype=dtype)
+        self.post_attention_norm = RMSNorm(D, eps, rngs=rngs, dtype=dtype)
+        self.post_feedforward_norm = RMSNorm(D, eps, rngs=rngs, dtype=dtype)
+        self.head_dim = H
+
+    def __call__(self, x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
+        """[B, T, D] to [B, T, D]; cos and sin [T, H/2] float32 are the rotary tables."""
+        x = x + self.post_attention_norm(self.attention(x, cos, sin))
+        return x + self.post_feedforward_norm(self.feed_forward(x))
+
+    def attention(self, x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
+        """[B, T, D] to [B, T, D]."""
+        B, T, _ = x.shape
+        q = self.q_norm(self.q_proj(x)).reshape(B, T, -1, self.head_dim)  # [B, T, N, H]
+        k = self.k_norm(self.k_proj(x)).reshape(B, T, -1, self.head_dim)  # [B, T, K, H]
+        v = self.v_proj(x).reshape(B, T, -1, self.head_dim)
+        out = causal_attention(rotate(q, cos, sin), rotate(k, cos, sin), v)
+        return self.o_proj(out.reshape(B, T, -1))
+
+    def feed_forward(self, x: jax.Array) -> jax.Array:
+        """[B, T, D] to [B, T, D] through F."""
+        return self.down_proj(jax.nn.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Olmo2(nnx.Module):
+    """The whole model. Call `hidden` and `head_kernel`; the logits are formed tile by tile elsewhere."""
+
+    def __init__(self, config: Olmo2Config, *, rngs: nnx.Rngs, dtype: jnp.dtype = jnp.float32):
+        """Random weights in `dtype`; loading replaces them (under `nnx.eval_shape` nothing is drawn)."""
+
+        @nnx.split_rngs(splits=config.num_layers)  # without it every layer would get the same weights
+        @nnx.vmap(in_axes=(0,), out_axes=0)
+        def stacked(rngs: nnx.Rngs) -> Block:
+            return Block(config, rngs=rngs, dtype=dtype)
+
+        self.config = config
+        self.embed = Embed(config, rngs=rngs, dtype=dtype)
+        self.blocks = stacked(rngs)
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, rngs=rngs, dtype=dtype)
+        if not config.tie_word_embeddings:
+            self.head = Linear(config.hidden_size, config.vocab_size, RULES.head, rngs=rngs, dtype=dtype)
+
+    def hidden(self, ids: jax.Array) -> jax.Array:
+        """Final normed hidden states.
+
+        Args:
+            ids: [B, T] int32; position t of every row is token t of its text (texts start at 0, padding follows).
+
+        Returns:
+            [B, T, D] in the weights' dtype.
+        """
+        rows = P(*RULES.rows, None, None)
+        cos, sin = rope_tables(jnp.arange(ids.shape[1]), self.config.head_dim, self.config.rope_theta)
+
+        # When differentiated, a layer keeps its input only and is run again: the memory of one layer, not of L.
+        @functools.partial(jax.checkpoint, prevent_cse=False)
+        def layer(x: jax.Array, block: Block) -> tuple[jax.Array, None]:
+            return constrain(block(constrain(x, rows), cos, sin), rows), None
+
+        x, _ = jax.lax.scan(layer, constrain(self.embed(ids), rows), self.blocks)
+        return self.norm(x)
+
+    def head_kernel(self) -> jax.Array:
+        """[D, V], gathered over fsdp: take it once, outside a loop over tiles."""
+        if self.config.tie_word_embeddings:
+            return constrain(self.embed.embedding[...].T, without_fsdp(RULES.head))
+        return self.head.gathered()

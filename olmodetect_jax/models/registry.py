@@ -1,0 +1,45 @@
+"""Which architectures exist, and which published model a directory's name stands for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from flax import nnx
+
+from olmodetect_jax.errors import one_of
+from olmodetect_jax.models.olmo2 import Olmo2, Olmo2Config
+
+
+@dataclass(frozen=True)
+class Family:
+    """One architecture: how its config is read and which module runs it."""
+
+    name: str
+    config_class: type[Any]
+    model_class: type[nnx.Module]
+
+
+FAMILIES = {"olmo2": Family("olmo2", Olmo2Config, Olmo2)}
+
+
+def model_family(config: dict[str, Any]) -> Family:
+    """The family of a Hugging Face `config.json`.
+
+    Raises:
+        UsageError: its `model_type` is missing or not supported.
+    """
+    name = config.get("model_type")
+    if name not in FAMILIES:
+        raise one_of("config.json: model_type", name, FAMILIES)
+    return FAMILIES[name]
+
+
+def model_size(name: str) -> str | None:
+    """The size (`1b`, `7b`, `13b`, `32b`) that a model directory's name states for an OLMo 2 model, or None.
+
+    Both the hub's names (`OLMo-2-0425-1B-Instruct`) and those of the released scores (`OLMo2-1B-Instruct`) count.
+    """
+    match = re.search(r"olmo-?2\b.*?-(1|7|13|32)b\b", name.lower())
+    return f"{match[1]}b" if match else None

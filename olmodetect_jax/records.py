@@ -1,0 +1,127 @@
+"""Records: one text with its label, read from JSONL by the rules of the released benchmark (likelihood spec, 1.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from olmodetect_jax.errors import DataError
+
+MEMBER, NON_MEMBER = 1, 0
+_LABELS: dict[Any, int] = {
+    1: MEMBER, 0: NON_MEMBER, True: MEMBER, False: NON_MEMBER, "1": MEMBER, "0": NON_MEMBER,
+    "member": MEMBER, "non-member": NON_MEMBER,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Record:
+    """One text of one subset.
+
+    Attributes:
+        record_id: the file's own `id`, else `sample_<index>`; unique within a side of a subset only.
+        text: the scored text, stripped; empty if the record has none (it then gets no score).
+        label: 1 member, 0 non-member, None unknown.
+        subset: id of the subset it belongs to.
+        source: file and line it was read from, for messages.
+    """
+
+    record_id: str
+    text: str
+    label: int | None
+    subset: str
+    source: str
+
+    @property
+    def text_sha1(self) -> str:
+        """First 20 hex digits of SHA-1 of the stripped text: the key that joins released scores."""
+        return hashlib.sha1(self.text.encode("utf-8")).hexdigest()[:20]
+
+    def __str__(self) -> str:
+        return f"{self.source} (record {self.record_id!r})"
+
+
+def scored_text(value: dict[str, Any]) -> str | None:
+    """The first non-blank string among `text`, `value` and `metadata.text`, stripped; None if there is none."""
+    metadata = value.get("metadata")
+    candidates = (value.get("text"), value.get("value"), metadata.get("text") if isinstance(metadata, dict) else None)
+    return next((c.strip() for c in candidates if isinstance(c, str) and c.strip()), None)
+
+
+def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (line number from 1, object) of a JSONL file.
+
+    Lines end at \\n, \\r\\n or \\r only: U+2028 and U+0085 may stand inside a text. Blank lines are skipped; a JSON
+    value that is not an object comes wrapped under the key `value`.
+
+    Raises:
+        DataError: the file is missing, is not UTF-8, or a line is not JSON; names file and line.
+    """
+    try:
+        file = path.open(encoding="utf-8-sig")  # default newline handling: exactly the three line ends above
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    number = 0
+    with file:
+        try:
+            for line in file:
+                number += 1
+                # Python's \s would strip U+2028 too, but outside a string that is no JSON anyway.
+                if not line.strip():
+                    continue
+                value = json.loads(line)
+                yield number, value if isinstance(value, dict) else {"value": value}
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: not UTF-8 near line {number + 1}: {error.reason}") from None
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}, line {number}: not a JSON value: {error}") from None
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def read_records(path: Path, *, subset: str, label: int | None = None) -> list[Record]:
+    """Reads one file of records.
+
+    Args:
+        path: a JSONL file.
+        subset: id of the subset the records belong to.
+        label: the class of the whole file; None takes each record's own optional `label`.
+
+    Raises:
+        DataError: the file holds no record, a text cannot be encoded, or a label is not one of
+            1, 0, true, false, "member", "non-member"; names file, line and record.
+    """
+    records = []
+    for number, value in read_jsonl(path):
+        own_id = value.get("id")
+        record_id = own_id.strip() if isinstance(own_id, str) and own_id.strip() else f"sample_{len(records)}"
+        source = f"{path}, line {number}"
+        text = scored_text(value) or ""
+        for name, string in (("text", text), ("id", record_id)):
+            try:
+                string.encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise DataError(
+                    f"{source} (record {record_id!a}): {name} holds a lone surrogate "
+                    f"U+{ord(string[error.start]):04X} at character {error.start}, which is not valid Unicode text; "
+                    "repair or remove the record"
+                ) from None
+        own_label = _own_label(value.get("label"), source, record_id) if label is None else label
+        records.append(Record(record_id, text, own_label, subset, source))
+    if not records:
+        raise DataError(f"{path}: holds no record; expected one JSON object a line with a `text`")
+    return records
+
+
+def _own_label(value: Any, source: str, record_id: str) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, (str, int)) and value in _LABELS:
+        return _LABELS[value]
+    raise DataError(
+        f'{source} (record {record_id!r}): label {value!r}; expected 1, 0, true, false, "member" or "non-member"'
+    )

@@ -1,0 +1,306 @@
+"""The report as one HTML file without any outside resource; every text of a run is escaped by the template."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from olmodetect_jax.errors import UsageError
+from olmodetect_jax.evaluation.metrics import LOW_FPR, RocCurve, roc_curve
+from olmodetect_jax.evaluation.runs import Run
+from olmodetect_jax.evaluation.tables import (
+    ABSENT,
+    METHOD_AVG,
+    Column,
+    Row,
+    RunMetrics,
+    caption,
+    evaluate,
+    mean_over_runs,
+    notes,
+    printable,
+    summary_columns,
+    two_decimals,
+)
+from olmodetect_jax.files import write_text
+from olmodetect_jax.report.plots import Histogram, RocPlot, histogram, mean_curve, roc_line
+
+SHOWN_MISSING = 200  # records without a score that the page lists; metrics.json lists all
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table.
+
+    Attributes:
+        text: as printed.
+        value: what the table sorts by; None sorts last.
+        hint: tooltip.
+        heat: distance from chance in percent of the most there can be.
+        side: `high` above chance, `low` below.
+    """
+
+    text: str
+    value: float | None
+    hint: str
+    heat: int
+    side: str
+
+
+@dataclass(frozen=True)
+class HeatTable:
+    """A table of attacks; `groups` is the upper line of headings as (title, number of columns)."""
+
+    title: str
+    chance: str
+    groups: tuple[tuple[str, int], ...]
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, bool, tuple[Cell, ...]], ...]  # (title, whether it is a mean, cells)
+
+
+@dataclass(frozen=True)
+class SubsetCounts:
+    """Records of one subset."""
+
+    title: str
+    members: int
+    non_members: int
+    unlabelled: int
+    texts: int
+    truncated: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """AUC over All of several runs, and their mean where they are comparable; a line is (attack, values)."""
+
+    headings: tuple[str, ...]
+    lines: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
+class RunSection:
+    """What the page shows of one run."""
+
+    caption: str
+    attacks: tuple[str, ...]
+    tables: tuple[HeatTable, ...]
+    mean_rocs: tuple[RocPlot, ...]
+    subset_rocs: tuple[RocPlot, ...]
+    histograms: tuple[tuple[str, tuple[Histogram, ...]], ...]
+    counts: tuple[SubsetCounts, ...]
+    notes: tuple[str, ...]
+    missing: tuple[tuple[str, str, str, str], ...]
+    n_missing: int
+    protocol: tuple[tuple[str, str, bool], ...]
+    manifest: tuple[tuple[str, str], ...]
+
+
+def write_report(run_paths: Sequence[Path], out: Path) -> None:
+    """Writes one page about one or more runs; the same runs give the same bytes.
+
+    Args:
+        run_paths: run folders.
+        out: the HTML file to write.
+
+    Raises:
+        UsageError: `out` is a folder.
+        DataError: a folder that is no run, or a score file that cannot be used.
+    """
+    if out.is_dir():
+        raise UsageError(f"--out {out}: is a folder; give the report's file, such as {out / 'report.html'}")
+    write_text(out, render(evaluate(run_paths)))
+
+
+def render(results: Sequence[RunMetrics]) -> str:
+    """The page of evaluated runs."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    template = environment.get_template("template.html.j2")
+    return template.render(sections=[_section(r) for r in results], comparison=_comparison(results))
+
+
+def _visible(value: Any) -> Any:
+    """What the template prints: text of a run with its invisible characters as escapes, our own markup as it is."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _section(result: RunMetrics) -> RunSection:
+    run = result.run
+    curves = {
+        attack: {s: roc_curve(run.class_scores(attack, s)) for s, value in values.items() if value.auc is not None}
+        for attack, values in result.subsets.items()
+    }
+    titles = {row.id: row.title for row in result.rows}
+    missing = [
+        (titles[attack], run.subset_title(subset), gone.record_id, gone.reason)
+        for attack, values in result.subsets.items()
+        for subset, value in values.items()
+        for gone in value.missing
+    ]
+    means = tuple(c for c in summary_columns(result) if c.level in ("stage", "all"))
+    subsets = tuple(c for c in result.columns if c.level == "subset" and c.id in run.subsets)
+    return RunSection(
+        caption=caption(run),
+        attacks=tuple(row.title for row in result.rows if row.id != METHOD_AVG),
+        tables=_heat_tables(result),
+        mean_rocs=_rocs(result, means, curves),
+        subset_rocs=_rocs(result, subsets, curves),
+        histograms=tuple((titles[attack], _histograms(result, attack)) for attack in run.attacks),
+        counts=tuple(_counts(run, subset) for subset in run.subsets),
+        notes=tuple(notes(result)),
+        missing=tuple(missing[:SHOWN_MISSING]),
+        n_missing=len(missing),
+        protocol=_protocol(run.manifest["protocol"]),
+        manifest=_manifest(run.manifest),
+    )
+
+
+def _heat_tables(result: RunMetrics) -> tuple[HeatTable, ...]:
+    groups: list[tuple[str, int]] = []
+    columns: list[Column] = []
+    for title, group in _column_groups(result):
+        filled = [c for c in group if any(c.of(row.auc) is not None for row in result.rows)]
+        if filled:
+            groups.append((title, len(filled)))
+            columns += filled
+    if not columns:
+        return ()
+    headings = tuple("Mean" if c.level == "stage" else c.title for c in columns)
+    return tuple(
+        HeatTable(
+            title=title,
+            chance=two_decimals(chance),
+            groups=tuple(groups),
+            headings=headings,
+            rows=tuple(
+                (row.title, row.id == METHOD_AVG, tuple(_cell(result, row, metric, c, chance) for c in columns))
+                for row in result.rows
+            ),
+        )
+        for title, metric, chance in (("AUC", "auc", 0.5), ("TPR at 5% FPR", "tpr", LOW_FPR))
+    )
+
+
+def _column_groups(result: RunMetrics) -> list[tuple[str, list[Column]]]:
+    """All, then each stage with its mean, domains and subsets; a domain of one subset is shown once."""
+    by_key = {(c.level, c.id): c for c in result.columns}
+    tree = result.run.tree
+    if tree is None:
+        return [("", list(result.columns))]
+    groups = [("", [by_key["all", "all"]])]
+    for stage, title in tree.stage_titles.items():
+        group = [by_key["stage", stage]]
+        for domain in dict.fromkeys(s.domain for s in tree.subsets if s.stage == stage):
+            subsets = [by_key["subset", s.id] for s in tree.subsets if s.domain == domain]
+            group += subsets if len(subsets) == 1 else [by_key["domain", domain], *subsets]
+        groups.append((title, group))
+    return groups
+
+
+def _cell(result: RunMetrics, row: Row, metric: str, column: Column, chance: float) -> Cell:
+    value = column.of(getattr(row, metric))
+    if value is None:
+        return Cell(ABSENT, None, "missing: not scored, or one class has no score", 0, "low")
+    heat = round(100 * abs(value - chance) / max(chance, 1 - chance))
+    hint = f"{row.title} on {column.title}: {value:.3f}"
+    if column.level == "subset" and row.id in result.subsets:
+        found = result.subsets[row.id][column.id]
+        if metric == "auc" and found.delong_variance is not None:
+            hint += f" ± {math.sqrt(found.delong_variance):.3f} (standard error)"
+        hint += f", {found.n_member} members, {found.n_non_member} non-members"
+    return Cell(two_decimals(value), value, hint, heat, "high" if value >= chance else "low")
+
+
+def _rocs(
+    result: RunMetrics, columns: Sequence[Column], curves: Mapping[str, Mapping[str, RocCurve]]
+) -> tuple[RocPlot, ...]:
+    tree = result.run.tree
+    plots = []
+    for column in columns:
+        lines = []
+        for index, row in enumerate(r for r in result.rows if r.id in curves):
+            auc = column.of(row.auc)
+            if auc is None:
+                continue
+            own = curves[row.id]
+            is_mean = tree is not None and column.level != "subset"
+            curve = mean_curve(own, column, row.id, tree) if is_mean else own[column.id]
+            lines.append(roc_line(index, row.title, auc, curve))
+        if lines:
+            plots.append(RocPlot(column.title, tuple(lines)))
+    return tuple(plots)
+
+
+def _histograms(result: RunMetrics, attack: str) -> tuple[Histogram, ...]:
+    plots = []
+    for subset, lines in result.run.scores[attack].items():
+        groups = {
+            name: [s.value for s in lines if s.label == label and s.value is not None]
+            for name, label in (("non-member", 0), ("member", 1), ("unlabelled", None))
+        }
+        plots.append(histogram(result.run.subset_title(subset), groups, result.subsets[attack][subset].auc))
+    return tuple(plot for plot in plots if plot is not None)
+
+
+def _counts(run: Run, subset: str) -> SubsetCounts:
+    lines = next(scores[subset] for scores in run.scores.values() if subset in scores)
+    labels = [s.label for s in lines]
+    return SubsetCounts(
+        title=run.subset_title(subset),
+        members=labels.count(1),
+        non_members=labels.count(0),
+        unlabelled=labels.count(None),
+        texts=len({(s.label, s.text_sha1) for s in lines}),
+        truncated=sum(s.truncated for s in lines),
+    )
+
+
+def _protocol(protocol: Mapping[str, Any]) -> tuple[tuple[str, str, bool], ...]:
+    return tuple((name, _text(value), name in protocol["changed"]) for name, value in protocol["fields"].items())
+
+
+def _manifest(manifest: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    rows = []
+    for name, value in manifest.items():
+        if name == "protocol":
+            rows.append(("protocol.preset", _text(value["preset"])))  # its fields have their own table
+        elif isinstance(value, dict):
+            rows += [(f"{name}.{key}", _text(inner)) for key, inner in value.items()]
+        else:
+            rows.append((name, _text(value)))
+    return tuple(rows)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(v, str) for v in value):
+        return ", ".join(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _comparison(results: Sequence[RunMetrics]) -> Comparison | None:
+    compared = [r for r in results if r.run.tree is not None]
+    if len(compared) < 2:
+        return None
+    averages = {row.id: row for row in mean_over_runs(results)}
+    headings = [caption(r.run) for r in compared] + (["Mean"] if averages else [])
+    titles = {row.id: row.title for r in compared for row in r.rows}
+    lines = []
+    for attack, title in titles.items():
+        rows = [next((row for row in r.rows if row.id == attack), None) for r in compared]
+        rows += [averages.get(attack)] if averages else []
+        lines.append((title, tuple(two_decimals(row.auc.all).strip() if row else ABSENT for row in rows)))
+    return Comparison(tuple(headings), tuple(lines))

@@ -1,0 +1,122 @@
+"""Geometry of the report's plots, ready for the template to draw: it escapes every text, this file makes none of it.
+
+All coordinates are SVG user units with y downwards; a plot's box is `WIDTH` × `HEIGHT` (histogram) or `SIDE` × `SIDE`
+(ROC) with its origin in the upper left corner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olmodetect_jax.benchmark import Tree
+from olmodetect_jax.evaluation.aggregate import aggregate, attack_domains
+from olmodetect_jax.evaluation.metrics import RocCurve
+from olmodetect_jax.evaluation.tables import Column
+
+SIDE = 200
+WIDTH, HEIGHT = 200, 80
+BINS = 24
+_TAIL = 0.025  # share of the scores at either end that the outermost bars take in: one outlier of -4128 hides the rest
+_GRID = np.linspace(0.0, 1.0, 101)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One attack's curve in a ROC plot: its place among the attacks (colour), title, AUC and SVG points."""
+
+    index: int
+    title: str
+    auc: float
+    points: str
+
+
+@dataclass(frozen=True)
+class RocPlot:
+    """ROC curves of all attacks on one group of records."""
+
+    title: str
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Scores of one attack on one subset.
+
+    Attributes:
+        title: the subset's.
+        areas: (class, SVG path), class one of `member`, `non-member`, `unlabelled`; a bar's height is the share of
+            its class, so classes of different size compare.
+        low: score at the left edge, as text.
+        high: score at the right edge, as text.
+        auc: AUC of the subset; None if it has none.
+    """
+
+    title: str
+    areas: tuple[tuple[str, str], ...]
+    low: str
+    high: str
+    auc: float | None
+
+
+def roc_line(index: int, title: str, auc: float, curve: RocCurve) -> Line:
+    """Places a ROC curve in its box."""
+    points = " ".join(f"{x * SIDE:.1f},{(1 - y) * SIDE:.1f}" for x, y in zip(curve.fpr, curve.tpr, strict=True))
+    return Line(index, title, auc, points)
+
+
+def mean_curve(curves: Mapping[str, RocCurve], column: Column, attack: str, tree: Tree) -> RocCurve:
+    """Mean of the subsets' curves at each FPR, with the weights of the table's mean.
+
+    So the area below it is the table's AUC (up to the grid of 101 points), which no curve of pooled scores has.
+
+    Args:
+        curves: subset id to curve, for every subset of the group.
+        column: the group: a domain, a stage or All.
+        attack: attack id.
+        tree: the benchmark's tree.
+    """
+    domains = attack_domains(attack, tree)
+    tpr = np.zeros_like(_GRID)
+    for subset in tree.subsets:
+        alone = {s.id: float(s is subset) for s in tree.subsets}
+        weight = column.of(aggregate(alone, tree, domains=domains))
+        if weight:
+            tpr += weight * np.interp(_GRID, curves[subset.id].fpr, curves[subset.id].tpr)
+    return RocCurve(np.concatenate([[0.0], _GRID]), np.concatenate([[0.0], tpr]))
+
+
+def histogram(title: str, groups: Mapping[str, Sequence[float]], auc: float | None) -> Histogram | None:
+    """Bins the scores of every class alike; None if there is no score.
+
+    Args:
+        title: the subset's.
+        groups: class to its finite scores; empty classes are left out.
+        auc: AUC to print.
+    """
+    groups = {name: values for name, values in groups.items() if len(values)}
+    if not groups:
+        return None
+    ordered = np.sort(np.concatenate([np.asarray(values, dtype=np.float64) for values in groups.values()]))
+    tail = int(_TAIL * ordered.size)
+    low, high = ordered[tail], ordered[-1 - tail]
+    shares = {name: _shares(values, low, high) for name, values in groups.items()}
+    top = max(float(share.max()) for share in shares.values())
+    areas = tuple((name, _area(share / top)) for name, share in shares.items())
+    return Histogram(title, areas, f"{low:.3g}", f"{high:.3g}", auc)
+
+
+def _shares(values: Sequence[float], low: float, high: float) -> NDArray[np.float64]:
+    steps = np.linspace(0.0, 1.0, BINS + 1)[1:-1]
+    # Weighting both ends cannot overflow, unlike low + step * (high - low). A score on an edge belongs to its right.
+    edges = low * (1 - steps) + high * steps
+    return np.bincount(np.searchsorted(edges, values, "right"), minlength=BINS) / len(values)
+
+
+def _area(heights: Iterable[float]) -> str:
+    width = WIDTH / BINS
+    tops = " ".join(f"V{(1 - h) * HEIGHT:.1f}H{(i + 1) * width:.1f}" for i, h in enumerate(heights))
+    return f"M0,{HEIGHT} {tops} V{HEIGHT}Z"

@@ -1,0 +1,1 @@
+"""What surrounds the work: progress, hardware, the compile cache."""

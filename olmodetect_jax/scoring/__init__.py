@@ -1,0 +1,1 @@
+"""From token ids to stored token statistics: plan, jitted pass, store."""

@@ -1,0 +1,77 @@
+"""From requests to batches of few shapes. Pure numpy, the same on every host, whatever order the requests came in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from olmodetect_jax.requests import ScoreTokens
+
+# A text's bucket follows from its own length, never from its neighbours'.
+BUCKETS = (64, 128, 192, 256, 384, 512, 640, 768, 1024, 1536, 2048, 3072, 4096)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Requests that run together.
+
+    Attributes:
+        bucket: T, tokens a row including padding.
+        rows: B, rows of the compiled program; those past the requests are dummies of length 0.
+        digests: of the requests, a row each.
+    """
+
+    bucket: int
+    rows: int
+    digests: tuple[bytes, ...]
+
+
+def bucket_of(length: int) -> int:
+    """The smallest bucket that holds `length` tokens; above the largest, the next multiple of 1,024."""
+    return next((b for b in BUCKETS if b >= length), math.ceil(length / 1024) * 1024)
+
+
+def make_plan(requests: Sequence[ScoreTokens], *, token_budget: int, row_multiple: int) -> list[Batch]:
+    """Groups distinct requests into batches: one shape a bucket, rows filled evenly.
+
+    Args:
+        requests: distinct requests in any order.
+        token_budget: tokens of a batch, padding included; a text longer than it runs alone.
+        row_multiple: rows are a multiple of this (the places that rows are split over).
+
+    Returns:
+        Batches, longest bucket first, so that memory runs out at once or not at all.
+    """
+    by_bucket: dict[int, list[bytes]] = {}
+    for request in requests:
+        by_bucket.setdefault(bucket_of(len(request.ids)), []).append(request.digest)
+    plan = []
+    for bucket, digests in sorted(by_bucket.items(), reverse=True):
+        digests.sort()
+        most = max(row_multiple, token_budget // bucket // row_multiple * row_multiple)
+        batches = math.ceil(len(digests) / most)
+        rows = math.ceil(len(digests) / batches / row_multiple) * row_multiple
+        plan += [Batch(bucket, rows, tuple(digests[i : i + rows])) for i in range(0, len(digests), rows)]
+    return plan
+
+
+def padded_ids(batch: Batch, requests: dict[bytes, ScoreTokens]) -> np.ndarray:
+    """The batch's ids, padded with 0 (a real token's id: lengths say what counts, not ids).
+
+    Returns:
+        [B, T] int32.
+    """
+    ids = np.zeros((batch.rows, batch.bucket), np.int32)
+    for row, digest in enumerate(batch.digests):
+        own = requests[digest].ids
+        ids[row, : len(own)] = own
+    return ids
+
+
+def padding_share(plan: Sequence[Batch], requests: dict[bytes, ScoreTokens]) -> float:
+    """Share of the plan's positions that no text fills."""
+    places = sum(b.rows * b.bucket for b in plan)
+    return 1 - sum(len(requests[d].ids) for b in plan for d in b.digests) / places if places else 0.0

@@ -1,0 +1,138 @@
+"""The engine: answers requests with one jitted pass a batch over the mesh, and keeps every answer."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from olmodetect_jax.errors import OlmoDetectError
+from olmodetect_jax.models.sharding import RULES, row_parts
+from olmodetect_jax.requests import ScoreTokens, TokenStatistics
+from olmodetect_jax.runtime.progress import progress
+from olmodetect_jax.scoring.planning import Batch, make_plan, padded_ids
+from olmodetect_jax.scoring.statistics import LogitsDtype, Statistics, sizes, token_statistics
+from olmodetect_jax.scoring.store import Store
+
+
+@functools.partial(jax.jit, static_argnames=("graph", "tile", "group", "logits_dtype"))
+def score_rows(
+    params: nnx.State,
+    ids: jax.Array,
+    *,
+    graph: nnx.GraphDef,
+    tile: int,
+    group: int | None,
+    logits_dtype: LogitsDtype,
+) -> Statistics:
+    """Statistics of every position's next token.
+
+    Args:
+        params: the model's weights, an argument and never a constant of the program.
+        ids: [B, T] int32, padded on the right.
+        graph: the model without its weights.
+        tile: see `token_statistics`; here of all devices together.
+        group: see `token_statistics`.
+        logits_dtype: see `token_statistics`.
+
+    Returns:
+        Three [B, T] float32 arrays; column t belongs to token t+1, the last column to nothing.
+    """
+    model = nnx.merge(graph, params)
+    targets = jnp.concatenate([ids[:, 1:], jnp.zeros_like(ids[:, :1])], axis=1)
+    return token_statistics(
+        model.hidden(ids), model.head_kernel(), targets, tile=tile, group=group, logits_dtype=logits_dtype
+    )
+
+
+class Scorer:
+    """Answers `ScoreTokens` requests: from the store where it can, by running the model where it must."""
+
+    def __init__(
+        self,
+        model: nnx.Module,
+        mesh: Mesh,
+        store: Store,
+        *,
+        logits_dtype: LogitsDtype = "float32",
+        token_budget: int = 16_384,
+    ):
+        """Takes a model whose weights already lie on `mesh`.
+
+        Args:
+            model: has `hidden`, `head_kernel` and `config`.
+            mesh: from `make_mesh`.
+            store: where answers are kept.
+            logits_dtype: `float32`, or `bfloat16` to round as the released code does.
+            token_budget: tokens of a batch on each place that rows are split over, padding included.
+        """
+        self._graph, self._params = nnx.split(model)
+        self._mesh = mesh
+        self._store = store
+        self._parts = row_parts(mesh)
+        self._budget = token_budget * self._parts
+        tile, group = sizes(mesh.devices.flat[0].platform, model.config.vocab_size)
+        self._options: dict[str, Any] = {
+            "graph": self._graph,
+            "tile": tile * self._parts,
+            "group": group and group * self._parts,
+            "logits_dtype": logits_dtype,
+        }
+        self._rows = NamedSharding(mesh, P(*RULES.rows, None))
+
+    def answer(self, requests: list[ScoreTokens]) -> Mapping[bytes, TokenStatistics]:
+        """Answers distinct requests, by digest.
+
+        Each finished batch is on disk before the next but one starts.
+
+        Raises:
+            OlmoDetectError: the model made statistics that are not numbers.
+        """
+        by_digest = {r.digest: r for r in requests}
+        missing = {d for d in by_digest if not self._store.known(d)}
+        plan = self._store.unfinished(missing, self._parts)
+        planned = {d for batch in plan for d in batch.digests}
+        fresh = make_plan(
+            [by_digest[d] for d in missing - planned], token_budget=self._budget, row_multiple=self._parts
+        )
+        if fresh:
+            self._store.keep_plan(fresh)
+            plan += fresh
+        running: tuple[Batch, Statistics] | None = None
+        with progress("Scoring", len(missing), unit="texts") as advance:
+            for batch in plan:
+                started = (batch, self._start(batch, by_digest))
+                if running:  # the device works on the next batch while this one is stored
+                    self._finish(*running, by_digest)
+                    advance(len(running[0].digests))
+                running = started
+            if running:
+                self._finish(*running, by_digest)
+                advance(len(running[0].digests))
+        return {d: self._store[d] for d in by_digest}
+
+    def _start(self, batch: Batch, requests: dict[bytes, ScoreTokens]) -> Statistics:
+        with jax.set_mesh(self._mesh):
+            ids = jax.device_put(padded_ids(batch, requests), self._rows)
+            return score_rows(self._params, ids, **self._options)
+
+    def _finish(self, batch: Batch, statistics: Statistics, requests: dict[bytes, ScoreTokens]) -> None:
+        arrays = [np.asarray(s) for s in statistics]
+        answers = []
+        for row, digest in enumerate(batch.digests):
+            n = len(requests[digest].ids) - 1
+            answer = TokenStatistics(*(np.ascontiguousarray(a[row, :n]) for a in arrays))
+            if not all(np.isfinite(a).all() for a in (answer.log_prob, answer.mean, answer.variance)):
+                raise OlmoDetectError(
+                    f"the model's statistics of request {digest.hex()[:12]} ({n + 1} tokens) are not finite numbers; "
+                    "check the weights (a damaged or half-precision checkpoint?) with another --dtype"
+                )
+            answers.append(answer)
+        self._store.add(batch, answers)

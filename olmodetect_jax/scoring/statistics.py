@@ -1,0 +1,141 @@
+"""Hidden states × head → log-probability, mean and variance per token, never holding [B, T, V].
+
+With l the V logits of one position, p their softmax and y the token that came:
+
+    log_prob = l_y - logZ      mean = E_p[log p]      variance = Var_p[log p]
+
+all over every logit column, padding rows of the embedding included (likelihood spec, 1.3). The head's matrix
+product and the reductions run over tiles of positions with the whole vocabulary each; the variance is the second
+moment about the mean, because E[x²] - E[x]² loses all digits where the model is nearly uniform or certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+LogitsDtype = Literal["float32", "bfloat16"]
+
+
+class Statistics(NamedTuple):
+    """Per position, float32, natural logarithms; each of the targets' shape."""
+
+    log_prob: jax.Array
+    mean: jax.Array
+    variance: jax.Array
+
+
+def token_statistics(
+    hidden: jax.Array,
+    head: jax.Array,
+    targets: jax.Array,
+    *,
+    tile: int,
+    group: int | None = None,
+    logits_dtype: LogitsDtype = "float32",
+) -> Statistics:
+    """Statistics of `targets` under the logits `hidden @ head`.
+
+    Args:
+        hidden: [B, T, D].
+        head: [D, V].
+        targets: [B, T] int32, the token that follows each position.
+        tile: rows of logits that exist at once, at least B. Tiles run along T, never over flattened rows, so that
+            each device computes its own rows of the batch only.
+        group: rows of a tile that are reduced at once; None reduces the whole tile. On a CPU a group that fits the
+            cache makes the reductions nearly free (see `sizes`).
+        logits_dtype: `float32` keeps the accumulator; `bfloat16` rounds logits and everything after them as the
+            released code does.
+
+    Returns:
+        Three [B, T] float32 arrays.
+    """
+    B = hidden.shape[0]
+    reduce = logit_statistics if logits_dtype == "float32" else released_statistics
+
+    def one_tile(h: jax.Array, y: jax.Array) -> Statistics:
+        logits = jnp.einsum("tbd,dv->tbv", h, head, preferred_element_type=jnp.float32)
+        return _in_steps(reduce, logits, y, most=len(y) if group is None else group // B)
+
+    # Time first: then tiles and groups are slices of the leading axis, and no logits are copied to cut them.
+    by_time = _in_steps(one_tile, jnp.swapaxes(hidden, 0, 1), targets.T, most=tile // B)
+    return Statistics(*(x.T for x in by_time))
+
+
+def sizes(platform: str, vocabulary: int) -> tuple[int, int | None]:
+    """Tile and group for `token_statistics`: about 128 MiB of logits a tile on a CPU, 512 MiB on an accelerator."""
+    if platform == "cpu":
+        return max(1, 2**25 // vocabulary), max(1, 2**18 // vocabulary)
+    return max(1, 2**27 // vocabulary), None
+
+
+def _in_steps(
+    function: Callable[[jax.Array, jax.Array], Statistics], x: jax.Array, y: jax.Array, *, most: int
+) -> Statistics:
+    """Applies `function` to x [T, B, ...] and y [T, B] in equal steps of at most `most` positions (at least one)."""
+    T = len(y)
+    steps = next(n for n in range(1, T + 1) if T % n == 0 and (T // n <= most or n == T))
+    if steps == 1:
+        return function(x, y)
+    cut = (x.reshape(steps, T // steps, *x.shape[1:]), y.reshape(steps, T // steps, *y.shape[1:]))
+    parts = jax.lax.map(lambda operands: function(*operands), cut)
+    return Statistics(*(a.reshape(y.shape) for a in parts))
+
+
+def logit_statistics(logits: jax.Array, targets: jax.Array) -> Statistics:
+    """Statistics from logits.
+
+    Args:
+        logits: [T, B, V] float32.
+        targets: [T, B] int32.
+
+    Returns:
+        Three [T, B] float32 arrays.
+    """
+    T, B, V = logits.shape
+    lanes = next(n for n in range(min(V, 256), 0, -1) if V % n == 0)
+    # Summing over rows of lanes first, then over the lanes, lets a CPU use its vector units; it also keeps
+    # float32 sums short. One pass gives the total and the first moment, so each exponential is taken once in it.
+    logits = logits.reshape(T, B, V // lanes, lanes)
+    peak = jnp.max(jnp.max(logits, axis=2), axis=2)
+    shifted = logits - peak[:, :, None, None]
+    weight = jnp.exp(shifted)
+    zero = jnp.float32(0)
+    totals, firsts = jax.lax.reduce(
+        (weight, weight * shifted), (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), (2,)
+    )
+    total = jnp.sum(totals, axis=2)
+    centre = jnp.sum(firsts, axis=2) / total
+    second = weight * jnp.square(shifted - centre[:, :, None, None])
+    variance = jnp.sum(jnp.sum(second, axis=2), axis=2) / total
+    chosen = jnp.take_along_axis(logits.reshape(T, B, V), targets[..., None], axis=2)[..., 0]
+    return Statistics(chosen - peak - jnp.log(total), centre - jnp.log(total), variance)
+
+
+def released_statistics(logits: jax.Array, targets: jax.Array) -> Statistics:
+    """The same with every step rounded to bfloat16, in the released code's order (likelihood spec, 1.4).
+
+    Reductions accumulate in float32. The variance is the difference of two rounded moments and may be negative;
+    attacks clamp it.
+
+    Args:
+        logits: [T, B, V] float32.
+        targets: [T, B] int32.
+
+    Returns:
+        Three [T, B] float32 arrays of bfloat16 values.
+    """
+    log_p = _bfloat16(jax.nn.log_softmax(_bfloat16(logits), axis=-1))
+    p = _bfloat16(jnp.exp(log_p))
+    mean = _bfloat16(jnp.sum(_bfloat16(p * log_p), axis=-1))
+    second = _bfloat16(jnp.sum(_bfloat16(p * _bfloat16(log_p * log_p)), axis=-1))
+    variance = _bfloat16(second - _bfloat16(mean * mean))
+    return Statistics(jnp.take_along_axis(log_p, targets[..., None], axis=-1)[..., 0], mean, variance)
+
+
+def _bfloat16(x: jax.Array) -> jax.Array:
+    # reduce_precision, not a cast there and back: a compiler may elide the casts.
+    return jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)

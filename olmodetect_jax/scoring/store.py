@@ -1,0 +1,142 @@
+"""Answers on disk: one file a finished batch, under a folder named by everything that decides their values.
+
+    statistics/<key>/provenance.json        weights, tokenizer, dtypes and version behind the answers
+    statistics/<key>/plan-<digest>.json     a plan that was started: its batches, in order
+    statistics/<key>/batch-<digest>.safetensors
+
+Files appear whole or not at all. A run that was killed finds its plan, skips the batches that are there and runs
+the others in the very shapes they were planned in, so its scores are the same bytes as without the kill.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from olmodetect_jax.errors import StoreError
+from olmodetect_jax.files import atomic_path, write_json
+from olmodetect_jax.requests import TokenStatistics
+from olmodetect_jax.scoring.planning import Batch
+
+SPEC_VERSION = 1  # raise when the meaning of a stored number changes
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What decides a text's statistics beside its token ids; two models can never share an answer.
+
+    Attributes:
+        weights_digest: SHA-256 over all weights at their compute dtype.
+        tokenizer_digest: SHA-256 of the tokenizer's file.
+        dtype: of weights and activations.
+        logits_dtype: in which logits and statistics are rounded.
+        spec_version: of the stored numbers' meaning.
+    """
+
+    weights_digest: str
+    tokenizer_digest: str
+    dtype: str
+    logits_dtype: str
+    spec_version: int = SPEC_VERSION
+
+    @property
+    def key(self) -> str:
+        """20 hex digits that name the folder."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:20]
+
+
+class Store:
+    """The answers of one provenance below a folder."""
+
+    def __init__(self, root: Path, provenance: Provenance):
+        """Opens or makes the folder and reads which answers are there.
+
+        Raises:
+            StoreError: the folder is another provenance's, or a file in it is damaged.
+        """
+        self.folder = root / provenance.key
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for left in self.folder.glob(".*.tmp"):  # what a killed process was writing
+            left.unlink()
+        path = self.folder / "provenance.json"
+        if not path.exists():
+            write_json(path, asdict(provenance))
+        elif _read_json(path) != asdict(provenance):
+            raise StoreError(f"{path}: belongs to other weights or settings than this run; use another --out")
+        self._answers: dict[bytes, TokenStatistics] = {}
+        for file in sorted(self.folder.glob("batch-*.safetensors")):
+            self._answers.update(_read_batch(file))
+
+    def known(self, digest: bytes) -> bool:
+        """Whether the answer to a request is there."""
+        return digest in self._answers
+
+    def __getitem__(self, digest: bytes) -> TokenStatistics:
+        """The answer to a request."""
+        return self._answers[digest]
+
+    def add(self, batch: Batch, answers: Sequence[TokenStatistics]) -> None:
+        """Writes one finished batch; `answers` in the order of its digests."""
+        from safetensors.numpy import save_file
+
+        arrays = {
+            "digests": np.frombuffer(b"".join(batch.digests), np.uint8).reshape(-1, 32),
+            "lengths": np.array([len(a.log_prob) for a in answers], np.int32),
+            **{name: np.concatenate([getattr(a, name) for a in answers]) for name in ("log_prob", "mean", "variance")},
+        }
+        with atomic_path(self.folder / f"batch-{_name(batch.digests)}.safetensors") as temporary:
+            save_file(arrays, temporary)
+        self._answers.update(zip(batch.digests, answers, strict=True))
+
+    def keep_plan(self, plan: Sequence[Batch]) -> None:
+        """Writes a plan down before its first batch runs."""
+        name = _name([d for b in plan for d in b.digests])
+        batches = [{"bucket": b.bucket, "rows": b.rows, "digests": [d.hex() for d in b.digests]} for b in plan]
+        write_json(self.folder / f"plan-{name}.json", {"batches": batches})
+
+    def unfinished(self, wanted: set[bytes], row_multiple: int) -> list[Batch]:
+        """Batches of kept plans that are not answered yet, all of whose requests are wanted and that fit the mesh."""
+        batches = []
+        for file in sorted(self.folder.glob("plan-*.json")):
+            try:
+                kept = [
+                    Batch(b["bucket"], b["rows"], tuple(bytes.fromhex(d) for d in b["digests"]))
+                    for b in _read_json(file)["batches"]
+                ]
+            except (KeyError, TypeError, ValueError):
+                raise StoreError(f"{file}: not a plan; delete it and start again, finished batches stay") from None
+            batches += [
+                b for b in kept
+                if b.rows % row_multiple == 0 and wanted.issuperset(b.digests) and not any(map(self.known, b.digests))
+            ]  # fmt: skip
+        return batches
+
+
+def _name(digests: Iterable[bytes]) -> str:
+    return hashlib.sha256(b"".join(digests)).hexdigest()[:20]
+
+
+def _read_json(path: Path) -> dict:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: cannot be read: {error}; delete it and start again") from None
+
+
+def _read_batch(path: Path) -> dict[bytes, TokenStatistics]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        arrays = load_file(path)
+        ends = np.cumsum(arrays["lengths"])[:-1]
+        parts = [np.split(arrays[name], ends) for name in ("log_prob", "mean", "variance")]
+        digests = [row.tobytes() for row in arrays["digests"]]
+        return {d: TokenStatistics(*p) for d, p in zip(digests, zip(*parts, strict=True), strict=True)}
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise StoreError(f"{path}: damaged ({error}); delete it, its texts are then scored again") from None

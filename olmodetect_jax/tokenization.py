@@ -1,0 +1,112 @@
+"""The one place that decides which token ids a text has (likelihood spec, 1.2).
+
+Plain text is encoded with the tokenizer's own default special tokens (none for OLMo 2: no BOS is put before it,
+no EOS after it) and cut on the right. Special tokens spelt out inside a text keep their special id, as in the
+tokenizer itself; `TokenizedText.special` counts them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from olmodetect_jax.errors import UsageError
+
+
+@dataclass(frozen=True, eq=False)
+class TokenizedText:
+    """A text's ids after truncation.
+
+    Attributes:
+        ids: [T] int32, T at most the limit.
+        n_tokens: tokens of the whole text.
+        span: the part of the text that `ids` cover (the whole text if nothing was cut).
+    """
+
+    ids: np.ndarray
+    n_tokens: int
+    span: str
+
+    @property
+    def truncated(self) -> bool:
+        """Whether tokens were cut off."""
+        return self.n_tokens > len(self.ids)
+
+
+class Tokenizer:
+    """A model directory's `tokenizer.json`.
+
+    Attributes:
+        digest: SHA-256 of the file, hex: two tokenizers with the same digest make the same ids.
+        vocabulary: number of its tokens, special ones included.
+        largest_id: the largest id it can produce; a model needs more embedding rows than that.
+        eos_id: id of the end-of-text token, or None.
+        special_ids: ids of tokens flagged special.
+    """
+
+    def __init__(self, directory: Path):
+        """Loads `tokenizer.json` and, for the end-of-text token, `tokenizer_config.json` or `config.json`.
+
+        Raises:
+            UsageError: the file is missing or is not a tokenizer.
+        """
+        from tokenizers import Tokenizer as FastTokenizer
+
+        self.path = directory / "tokenizer.json"
+        try:
+            content = self.path.read_bytes()
+            self._fast = FastTokenizer.from_str(content.decode("utf-8"))
+        except FileNotFoundError:
+            raise UsageError(f"{self.path}: not found; a model directory needs its tokenizer.json") from None
+        except Exception as error:  # tokenizers raises bare Exception for a file it cannot parse
+            raise UsageError(f"{self.path}: not a tokenizer file: {error}") from None
+        self._fast.no_truncation()
+        self._fast.no_padding()
+        self.digest = hashlib.sha256(content).hexdigest()
+        self.vocabulary = self._fast.get_vocab_size(with_added_tokens=True)
+        self.largest_id = max(self._fast.get_vocab(with_added_tokens=True).values(), default=-1)
+        self.special_ids = frozenset(i for i, t in self._fast.get_added_tokens_decoder().items() if t.special)
+        self.eos_id = self._find_eos(directory)
+
+    def _find_eos(self, directory: Path) -> int | None:
+        for name, field in (("tokenizer_config.json", "eos_token"), ("config.json", "eos_token_id")):
+            path = directory / name
+            if not path.is_file():
+                continue
+            try:
+                value = json.loads(path.read_text(encoding="utf-8")).get(field)
+            except (ValueError, AttributeError) as error:
+                raise UsageError(f"{path}: not a JSON object: {error}") from None
+            if isinstance(value, dict):
+                value = value.get("content")
+            if isinstance(value, list):  # some configs list several ends; the first is the text's own
+                value = value[0] if value else None
+            if isinstance(value, str):
+                value = self._fast.token_to_id(value)
+            if isinstance(value, int):
+                return value
+        return None
+
+    def encode(self, text: str, max_tokens: int) -> TokenizedText:
+        """Ids of one text, cut on the right to `max_tokens`."""
+        return self.encode_all([text], max_tokens)[0]
+
+    def encode_all(self, texts: Sequence[str], max_tokens: int) -> list[TokenizedText]:
+        """Ids of many texts, each cut on the right to `max_tokens`; texts already seen are not encoded again."""
+        new = list(dict.fromkeys(t for t in texts if (t, max_tokens) not in self._known))
+        for text, encoding in zip(new, self._fast.encode_batch(new), strict=True):
+            ids = np.asarray(encoding.ids[:max_tokens], np.int32)
+            cut = len(encoding.ids) > max_tokens
+            span = text[: encoding.offsets[max_tokens - 1][1]] if cut else text
+            self._known[text, max_tokens] = TokenizedText(ids, len(encoding.ids), span)
+        return [self._known[t, max_tokens] for t in texts]
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, int], TokenizedText]:
+        return {}

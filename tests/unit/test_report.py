@@ -1,0 +1,213 @@
+"""The report: valid, self-contained, escaped, the same bytes for the same run."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from olmodetect_jax.benchmark import load_tree
+from olmodetect_jax.errors import UsageError
+from olmodetect_jax.evaluation import evaluate
+from olmodetect_jax.evaluation.metrics import roc_curve
+from olmodetect_jax.report import write_report
+from olmodetect_jax.report.page import SHOWN_MISSING
+from olmodetect_jax.report.plots import BINS, HEIGHT, WIDTH, histogram, mean_curve
+from tests.run_folders import random_scores, score_line, write_run
+
+SIX = ("ppl", "zlib", "lower", "min_k", "min_k_plus_plus", "dc_pdd")
+EVIL = "<script>alert(1)</script>"
+EVIL_NAME = "\"><img src=x onerror=alert(1)> 'm' {{ 7*7 }}"
+VOID = {"meta", "input", "br", "img", "link", "hr"}
+
+
+class Page(HTMLParser):
+    """Checks that tags nest, and keeps every element with its attributes and the text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def count(self, tag: str, css: str = "") -> int:
+        return sum(t == tag and (not css or css in (a.get("class") or "").split()) for t, a in self.elements)
+
+
+def report(out: Path, *runs: Path) -> str:
+    write_report(runs, out)
+    return out.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run", random_scores(SIX))
+
+
+def test_every_number_and_plot_is_there(tmp_path: Path, run: Path) -> None:
+    html = report(tmp_path / "r.html", run)
+    page = Page(html)
+    assert page.count("table", "heat") == 2
+    assert page.count("figure", "plot") == 4 + 5 + 6 * 5  # stages and All, subsets, histograms
+    assert page.count("polyline", "roc") == (4 + 5) * 6
+    assert page.count("path", "member") == page.count("path", "non-member") == 6 * 5
+    for row in evaluate([run])[0].rows:
+        assert f'data-value="{row.auc.all}">{row.auc.all:.2f}</td>' in html
+        assert f'data-value="{row.tpr.stage["posttraining"]}">' in html
+    assert "changed from the preset" in page.text
+    assert "(standard error), 12 members, 12 non-members" in html
+
+
+def test_it_needs_nothing_from_outside(tmp_path: Path, run: Path) -> None:
+    html = report(tmp_path / "r.html", run)
+    page = Page(html)
+    assert page.count("link") == page.count("img") == page.count("iframe") == 0
+    policy = next(a["content"] for t, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none';")
+    for _, attributes in page.elements:
+        assert "src" not in attributes
+        assert (attributes.get("href") or "#").startswith("#")
+    assert not re.search(r"https?://|//[a-z]+\.|@import|url\(", html)
+
+
+def test_same_run_same_bytes(tmp_path: Path, run: Path) -> None:
+    first = report(tmp_path / "a.html", run)
+    assert report(tmp_path / "b.html", run) == first
+    assert str(tmp_path) not in first
+
+
+def hostile(path: Path) -> Path:
+    scores = random_scores(("ppl", "zlib"))
+    lines = scores["ppl"]["gsm8k"]
+    lines.append(score_line(EVIL, 1, None, missing=f"{EVIL} & 'so'"))
+    lines.append(score_line("\u202ereversed\x00", 0, None, missing="x"))
+    changes: dict[str, Any] = {
+        "model": {"name": EVIL_NAME, "path": f"/models/{EVIL}"},
+        "command": EVIL,
+        "created_at": "</style></title></script><script>alert(2)</script>",
+        "protocol": {"preset": EVIL, "fields": {EVIL: EVIL}, "changed": {EVIL: EVIL}},
+        "libraries": {EVIL: [EVIL]},
+    }
+    return write_run(path, scores, **changes)
+
+
+def test_text_from_a_run_is_escaped_everywhere(tmp_path: Path) -> None:
+    page = Page(html := report(tmp_path / "r.html", hostile(tmp_path / "run")))
+    assert page.count("script") == 1 and page.count("style") == 1
+    assert page.count("img") == 0
+    assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert EVIL in page.text and EVIL_NAME in page.text  # a reader sees the very text
+    assert "7*7" in page.text
+    assert "\u202e" not in html and "\x00" not in html
+    assert r"\u202ereversed\x00" in page.text
+
+
+def test_several_runs_are_compared(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / str(seed), random_scores(SIX, seed=seed), model={"name": f"model-{seed}"})
+        for seed in (1, 2)
+    ]
+    page = Page(html := report(tmp_path / "r.html", *runs))
+    assert [a["id"] for t, a in page.elements if t == "article"] == ["run-1", "run-2"]
+    one, two = (result.rows[0].auc.all for result in evaluate(runs))
+    assert f"<td>{one:.2f}</td><td>{two:.2f}</td><td>{(one + two) / 2:.2f}</td>" in html
+    assert "model-1" in page.text and "model-2" in page.text
+
+
+def test_texts_without_labels(tmp_path: Path) -> None:
+    lines = [score_line(f"r{i}", None, float(i)) for i in range(9)]
+    run = write_run(tmp_path / "run", {"ppl": {"texts": lines}}, benchmark=None, texts="/data/mine.jsonl")
+    page = Page(report(tmp_path / "r.html", run))
+    assert "no record has a label, so there is no AUC" in page.text
+    assert page.count("table", "heat") == page.count("polyline") == 0
+    assert page.count("path", "unlabelled") == 1
+
+
+def test_labelled_texts_and_scores_that_are_all_missing(tmp_path: Path) -> None:
+    scored = [score_line(f"r{i}", i % 2, float(i)) for i in range(9)]
+    gone = [score_line(f"r{i}", i % 2, None, missing="too short") for i in range(9)]
+    scores = {"ppl": {"texts": scored}, "zlib": {"texts": gone}}
+    page = Page(report(tmp_path / "r.html", write_run(tmp_path / "run", scores, benchmark=None)))
+    assert page.count("polyline") == 1
+    assert page.text.count("too short") == 9
+    assert "9 scores are missing" in page.text
+
+
+def test_many_missing_scores_are_counted_not_all_listed(tmp_path: Path) -> None:
+    gone = [score_line(f"r{i}", i % 2, None, missing="too short") for i in range(SHOWN_MISSING + 7)]
+    run = write_run(tmp_path / "run", {"ppl": {"texts": gone}}, benchmark=None)
+    page = Page(report(tmp_path / "r.html", run))
+    assert page.text.count("too short") == SHOWN_MISSING
+    assert "7 more are listed" in page.text
+
+
+def test_some_subsets_only(tmp_path: Path) -> None:
+    scores = {"ppl": {"code": random_scores(["ppl"])["ppl"]["code"]}}
+    page = Page(report(tmp_path / "r.html", write_run(tmp_path / "run", scores)))
+    headings = [a.get("colspan") for t, a in page.elements if t == "th" and a.get("class") == "group"]
+    assert headings == ["1", "1"]  # one subset column in either table: stages and All have no value
+    assert page.count("polyline") == 1
+
+
+def test_out_is_a_folder(tmp_path: Path, run: Path) -> None:
+    with pytest.raises(UsageError, match="--out .*: is a folder"):
+        write_report([run], tmp_path)
+
+
+def test_a_stage_curve_has_the_area_of_the_table(tmp_path: Path) -> None:
+    scores = random_scores(("ppl", "self_critique"), tree="olmo2", n=40)
+    result = evaluate([write_run(tmp_path, scores, benchmark={"path": "/b", "tree": "olmo2"})])[0]
+    tree = load_tree("olmo2")
+    for row in result.rows[:2]:
+        curves = {s.id: roc_curve(result.run.class_scores(row.id, s.id)) for s in tree.subsets}
+        for column in (c for c in result.columns if c.level in ("stage", "all") and c.of(row.auc) is not None):
+            curve = mean_curve(curves, column, row.id, tree)
+            assert np.trapezoid(curve.tpr, curve.fpr) == pytest.approx(column.of(row.auc), abs=0.01)
+            assert (curve.fpr[0], curve.tpr[0], curve.tpr[-1]) == (0.0, 0.0, pytest.approx(1.0))
+
+
+def heights(path: str) -> list[float]:
+    tops = re.findall(r"V([\d.]+)H", path)
+    assert len(tops) == BINS
+    return [1 - float(top) / HEIGHT for top in tops]
+
+
+def test_histogram_bars_are_shares_of_their_class() -> None:
+    plot = histogram("t", {"member": [0.0, 1.0], "non-member": [0.0, 0.0, 0.0, 1.0]}, None)
+    member, non_member = (heights(path) for _, path in plot.areas)
+    assert (plot.low, plot.high) == ("0", "1")
+    assert (member[0], member[-1]) == pytest.approx((2 / 3, 2 / 3), abs=0.01)
+    assert (non_member[0], non_member[-1]) == pytest.approx((1.0, 1 / 3), abs=0.01)
+    assert max(float(x) for x in re.findall(r"H([\d.]+)", plot.areas[0][1])) == WIDTH
+
+
+def test_histogram_of_outliers_equal_scores_and_the_ends_of_the_float_range() -> None:
+    values = [-4128.0, *np.linspace(0, 1, 98), 3.5e37]
+    plot = histogram("t", {"member": values}, None)
+    assert float(plot.low) >= 0 and float(plot.high) <= 1
+    assert sum(h > 0 for h in heights(plot.areas[0][1])) == BINS
+    assert sum(h > 0 for h in heights(histogram("t", {"member": [2.0] * 5}, None).areas[0][1])) == 1
+    assert len(histogram("t", {"member": [1.7e308], "non-member": [-1.7e308]}, None).areas) == 2
+    assert histogram("t", {"member": [], "non-member": []}, None) is None

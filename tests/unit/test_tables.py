@@ -1,0 +1,288 @@
+"""From run folders to tables: values, files, the terminal, and every way a folder can be wrong."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from olmodetect_jax.errors import DataError
+from olmodetect_jax.evaluation import RunMetrics, evaluate, print_tables, write_tables
+from olmodetect_jax.evaluation.runs import read_run
+from olmodetect_jax.evaluation.tables import mean_over_runs, notes, printable, summary_columns
+from tests.run_folders import random_scores, score_line, write_run
+
+SIX = ("ppl", "zlib", "lower", "min_k", "min_k_plus_plus", "dc_pdd")
+LABELLED = [score_line("a", 1, 0.9), score_line("b", 1, 0.2), score_line("a", 0, 0.4), score_line("b", 0, 0.1)]
+
+
+def one(path: Path) -> RunMetrics:
+    return evaluate([path])[0]
+
+
+def own_texts(path: Path, lines: list[dict[str, Any]], **changes: Any) -> Path:
+    return write_run(path, {"ppl": {"texts": lines}}, benchmark=None, texts="/data/mine.jsonl", **changes)
+
+
+def printed(results: list[RunMetrics], width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    print_tables(results, console)
+    return console.file.getvalue()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run", random_scores(SIX))
+
+
+def test_values_go_up_the_tree(run: Path) -> None:
+    result = one(run)
+    ppl = result.rows[0]
+    aucs = {name: value.auc for name, value in result.subsets["ppl"].items()}
+    assert ppl.auc.subset == aucs
+    pre = (aucs["speeches"] + aucs["novel"] + aucs["code"]) / 3
+    assert ppl.auc.stage["pretraining"] == pytest.approx(pre, abs=1e-15)
+    assert ppl.auc.all == pytest.approx((pre + aucs["gsm8k"] + aucs["mbpp"]) / 3, abs=1e-15)
+    assert [row.id for row in result.rows] == [*SIX, "method_avg"]
+    of_six = [row.tpr.all for row in result.rows[:-1]]
+    assert result.rows[-1].tpr.all == pytest.approx(sum(of_six) / 6, abs=1e-15)
+
+
+def test_supervised_attacks_are_no_part_of_method_avg(tmp_path: Path) -> None:
+    rows = one(write_run(tmp_path, random_scores(("ppl", "zlib", "mia_tuner", "bag_of_words")))).rows
+    assert rows[-1].auc.all == pytest.approx((rows[0].auc.all + rows[1].auc.all) / 2, abs=1e-15)
+    assert [row.id for row in one(write_run(tmp_path, random_scores(("ppl", "fsd")))).rows] == ["ppl", "fsd"]
+
+
+def test_files(run: Path) -> None:
+    result = one(run)
+    write_tables(result, run)
+    first = (run / "metrics.json").read_bytes()
+    write_tables(one(run), run)
+    assert (run / "metrics.json").read_bytes() == first
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    values = json.loads(first, parse_constant=refuse)
+    assert values["auc"]["ppl"]["all"] == result.rows[0].auc.all
+    assert values["subsets"]["zlib"]["gsm8k"]["tpr_at_5fpr"] == result.subsets["zlib"]["gsm8k"].tpr_at_5fpr
+    assert values["protocol"]["changed"] == {"max_tokens": 1024}
+    for name, metric in (("auc", "auc"), ("tpr_at_5fpr", "tpr")):
+        lines = list(csv.DictReader((run / "tables" / f"{name}.csv").read_text().splitlines()))
+        assert [line["attack"] for line in lines] == [*SIX, "method_avg"]
+        for line, row in zip(lines, result.rows, strict=True):
+            aggregate = getattr(row, metric)
+            assert float(line["all"]) == aggregate.all
+            assert float(line["stage:midtraining"]) == aggregate.stage["midtraining"]
+            assert float(line["domain:code"]) == aggregate.domain["code"]
+            assert float(line["subset:mbpp"]) == aggregate.subset["mbpp"]
+
+
+def test_terminal_shows_stages_and_all(run: Path) -> None:
+    result = one(run)
+    text = printed([result])
+    for title in ("Pre-training", "Mid-training", "Post-training", "All", "MinK++", "Method-Avg", "max_tokens=1024"):
+        assert title in text
+    line = next(line for line in text.splitlines() if "DCPDD" in line)
+    row = result.rows[5]
+    pairs = [(row.auc.stage[s], row.tpr.stage[s]) for s in ("pretraining", "midtraining", "posttraining")]
+    expected = [f"{auc:.2f}  {tpr:.2f}" for auc, tpr in [*pairs, (row.auc.all, row.tpr.all)]]
+    assert [cell.strip() for cell in line.split("│")[2:-1]] == expected
+
+
+def test_a_run_of_some_subsets_shows_what_it_has(tmp_path: Path) -> None:
+    scores = {attack: {"gsm8k": random_scores([attack])[attack]["gsm8k"]} for attack in SIX}
+    result = one(write_run(tmp_path, scores))
+    assert result.rows[0].auc.stage["midtraining"] is not None
+    assert result.rows[0].auc.stage["pretraining"] is result.rows[0].auc.all is None
+    assert [(c.level, c.id) for c in summary_columns(result)] == [("subset", "gsm8k"), ("stage", "midtraining")]
+    write_tables(result, tmp_path)
+    line = next(csv.DictReader((tmp_path / "tables" / "auc.csv").read_text().splitlines()))
+    assert line["all"] == line["subset:code"] == ""
+    assert json.loads((tmp_path / "metrics.json").read_text())["auc"]["ppl"]["all"] is None
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ('null, "missing": "the text is empty"', "the text is empty"),
+        ("null", "no score, no reason given"),
+        ("NaN", "not a finite number: NaN"),
+        ("-Infinity", "not a finite number: -Infinity"),
+        ("1e999", "not a finite number: Infinity"),
+        ("true", "not a finite number: true"),
+        ('"0.7"', 'not a finite number: "0.7"'),
+    ],
+)
+def test_a_score_that_is_none_is_left_out_counted_and_named(tmp_path: Path, bad: str, reason: str) -> None:
+    run = own_texts(tmp_path, [*LABELLED, score_line("gone", 1, "BAD")])
+    file = run / "scores" / "ppl" / "texts.jsonl"
+    file.write_text(file.read_text().replace('"BAD"', bad))
+    result = one(run)
+    found = result.subsets["ppl"]["texts"]
+    assert (found.n_records, found.n_member, found.n_non_member, found.auc) == (5, 2, 2, 0.75)
+    assert [(gone.record_id, gone.label, gone.reason) for gone in found.missing] == [("gone", 1, reason)]
+    assert not found.complete
+    assert "ppl: 1 of 5 records have no score and are left out: texts/gone" in notes(result)
+    write_tables(result, run)
+    assert json.loads((run / "metrics.json").read_text())["subsets"]["ppl"]["texts"]["missing"][0]["reason"] == reason
+
+
+def test_texts_without_labels_have_no_auc_and_say_so(tmp_path: Path) -> None:
+    lines = [score_line("a", None, 0.5), score_line("b", None, 0.1)]
+    result = one(write_run(tmp_path, {"ppl": {"texts": lines}, "zlib": {"texts": lines}}, benchmark=None))
+    assert result.subsets["ppl"]["texts"].auc is None
+    assert result.subsets["ppl"]["texts"].n_unlabelled == 2
+    assert printed([result]).count("texts: no record has a label, so there is no AUC") == 1
+    write_tables(result, tmp_path)
+
+
+def test_texts_with_some_labels(tmp_path: Path) -> None:
+    result = one(own_texts(tmp_path, [*LABELLED, score_line("c", None, 5.0)]))
+    assert result.subsets["ppl"]["texts"].auc == 0.75
+    assert "texts: 1 records have no label and enter no metric" in notes(result)
+
+
+def test_one_class_is_missing_up_the_tree_and_an_error_to_who_asks(tmp_path: Path) -> None:
+    scores = random_scores(SIX)
+    scores["min_k"]["novel"] = [line for line in scores["min_k"]["novel"] if line["label"] == 1]
+    path = write_run(tmp_path, scores)
+    with pytest.raises(DataError, match="min_k on novel: 12 members and 0 non-members"):
+        read_run(path).class_scores("min_k", "novel")
+    result = one(path)
+    min_k = result.rows[3].auc
+    assert min_k.subset["novel"] is min_k.stage["pretraining"] is min_k.all is None
+    assert min_k.stage["midtraining"] is not None
+    assert any("min_k on novel: 12 members and 0 non-members" in note for note in notes(result))
+    others = [row.auc.all for row in result.rows[:-1] if row.id != "min_k"]
+    assert result.rows[-1].auc.all == pytest.approx(sum(others) / 5, abs=1e-15)
+
+
+def test_all_scores_null(tmp_path: Path) -> None:
+    lines = [score_line(f"r{i}", i % 2, None, missing="too short") for i in range(8)]
+    result = one(own_texts(tmp_path, lines))
+    assert result.subsets["ppl"]["texts"].undefined == (
+        "ppl on texts: 0 members and 0 non-members have a score; an AUC needs at least one of each"
+    )
+    assert "texts/r0, texts/r1, texts/r2, texts/r3, texts/r4, …" in " ".join(printed([result]).split())
+
+
+def test_duplicate_texts_are_reported(tmp_path: Path) -> None:
+    result = one(own_texts(tmp_path, [*LABELLED, LABELLED[0]]))
+    assert "texts: 5 records hold 4 distinct texts" in notes(result)
+    assert not result.subsets["ppl"]["texts"].complete
+    assert one(own_texts(tmp_path, LABELLED)).subsets["ppl"]["texts"].complete
+
+
+def test_mean_over_comparable_runs_only(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / str(seed), random_scores(SIX, seed=seed)) for seed in (1, 2)]
+    results = evaluate(runs)
+    averages = mean_over_runs(results)
+    assert [row.id for row in averages] == [*SIX, "method_avg"]
+    assert averages[0].auc.all == pytest.approx((results[0].rows[0].auc.all + results[1].rows[0].auc.all) / 2)
+    assert "Mean over the 2 runs" in printed(results)
+    fewer = write_run(tmp_path / "fewer", random_scores(("zlib", "lower")))
+    assert [row.id for row in mean_over_runs(evaluate([runs[0], fewer]))] == ["zlib", "lower", "method_avg"]
+    other = evaluate([runs[0], write_run(tmp_path / "dev", random_scores(SIX), split="dev")])
+    assert mean_over_runs(other) == ()
+    assert mean_over_runs(results[:1]) == ()
+
+
+def test_an_attack_of_two_domains_may_lack_the_other_subsets(tmp_path: Path) -> None:
+    scores = random_scores(("ppl", "self_critique"), tree="olmo2", n=3)
+    tree = {"path": "/b", "tree": "olmo2"}
+    own = ("dpo", "rlvr_cot-gsm8k", "rlvr_cot-math")
+    scores["self_critique"] = {s: lines for s, lines in scores["self_critique"].items() if s in own}
+    critique = one(write_run(tmp_path / "a", scores, benchmark=tree)).rows[1].auc
+    assert critique.all == critique.stage["posttraining"] is not None
+    del scores["self_critique"]["dpo"]
+    with pytest.raises(DataError, match=r"self_critique/dpo\.jsonl: no such file"):
+        read_run(write_run(tmp_path / "b", scores, benchmark=tree))
+
+
+def test_text_of_a_run_cannot_command_the_terminal(tmp_path: Path) -> None:
+    name = "\x1b[2J[red]evil[/red]\u202e"
+    run = own_texts(tmp_path, [*LABELLED, score_line("\x1b]0;x\x07[b]id[/b]", 1, None)], model={"name": name})
+    text = printed([one(run)], width=300)
+    assert "\x1b" not in text and "\x07" not in text and "\u202e" not in text
+    assert r"\x1b[2J[red]evil[/red]\u202e" in text and r"\x1b]0;x\x07[b]id[/b]" in text
+    assert printable("ü \ud800\n") == "ü \\ud800\\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"record_id": "r", "text_sha1": "x", "label": 1, "sco', "line 5: not a JSON value"),
+        ("[]", "line 5: field record_id: expected a string, got None"),
+        ('{"record_id": 7}', "line 5: field record_id: expected a string, got 7"),
+        ('{"record_id": "r", "text_sha1": "x", "label": 1}', "line 5 .record 'r'.: field score is missing"),
+        ('{"record_id": "r", "text_sha1": "x", "score": 1}', "line 5 .record 'r'.: field label is missing"),
+        ('{"record_id": "r", "label": 1, "score": 1}', "field text_sha1: expected a string, got None"),
+        ('{"record_id": "r", "text_sha1": "x", "label": 2, "score": 1}', "field label: expected 1, 0 or null, got 2"),
+        ('{"record_id": "r", "text_sha1": "x", "label": true, "score": 1}', "expected 1, 0 or null, got True"),
+        ('{"record_id": "r", "text_sha1": "x", "label": [1], "score": 1}', r"expected 1, 0 or null, got \[1\]"),
+        (r'{"record_id": "\ud800", "text_sha1": "x", "label": 1, "score": 1}', "line 5 .* lone surrogate"),
+    ],
+)
+def test_a_bad_score_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+    run = own_texts(tmp_path, LABELLED)
+    with (run / "scores" / "ppl" / "texts.jsonl").open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(DataError, match=rf"texts\.jsonl, {message}" if message.startswith("line") else message):
+        read_run(run)
+
+
+def test_missing_and_empty_score_files(tmp_path: Path) -> None:
+    run = own_texts(tmp_path, LABELLED)
+    file = run / "scores" / "ppl" / "texts.jsonl"
+    file.write_text("")
+    with pytest.raises(DataError, match=r"texts\.jsonl: holds no score"):
+        read_run(run)
+    file.unlink()
+    with pytest.raises(DataError, match=r"texts\.jsonl: no such file.*olmodetect score"):
+        read_run(run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": 2}, "field format: this version reads 1, got 2"),
+        ({"benchmark": {"tree": "pile"}}, "field benchmark.tree: .*'pile'; allowed are: olmo2, sample"),
+        ({"benchmark": {}}, "field benchmark.tree: .*None"),
+        ({"benchmark": "sample"}, 'field benchmark: expected dict or null, got "sample"'),
+        ({"attacks": ["ppl", "../../etc"]}, r"field attacks: unknown value '\.\./\.\./etc'"),
+        ({"attacks": [["ppl"]]}, r"field attacks: unknown value \['ppl'\]"),
+        ({"attacks": []}, "field attacks: the list is empty"),
+        ({"attacks": ["ppl", "ppl"]}, "field attacks: an id stands there twice"),
+        ({"subsets": ["dclm"]}, "field subsets: unknown value 'dclm'; allowed are: speeches"),
+        ({"model": {}}, "field model.name is missing"),
+        ({"model": {"name": None}}, "field model.name: expected str, got null"),
+        ({"protocol": {"preset": "audited", "fields": {}, "changed": []}}, "field protocol.changed: expected dict"),
+        ({"version": "\ud800"}, "lone surrogate"),
+        ({"mesh": float("nan")}, "not a JSON file: NaN is not JSON"),
+    ],
+)
+def test_a_bad_manifest_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    run = write_run(tmp_path, random_scores(["ppl"]), **changes)
+    with pytest.raises(DataError, match=rf"manifest\.json: .*{message}"):
+        read_run(run)
+
+
+def test_no_manifest(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"manifest\.json: no such file, so .* is not a run folder"):
+        read_run(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"format": 1,')
+    with pytest.raises(DataError, match=r"manifest\.json: not a JSON file"):
+        read_run(tmp_path)
+    (tmp_path / "manifest.json").write_text("[1]")
+    with pytest.raises(DataError, match=r"expected a JSON object, got \[1\]"):
+        read_run(tmp_path)
+    (tmp_path / "manifest.json").write_bytes(b'{"format": "\xff"}')
+    with pytest.raises(DataError, match=r"manifest\.json: not a JSON file"):
+        read_run(tmp_path)
