@@ -34,6 +34,7 @@ def leaf_digest(path: str, leaf: Any) -> str:
     """
     content = hashlib.sha256()
     rows = max(1, _PIECE_BYTES * leaf.shape[0] // max(1, leaf.nbytes))
+    leaf = _whole_rows(leaf)
     for start in range(0, leaf.shape[0], rows):
         piece = host_rows(leaf, start, min(rows, leaf.shape[0] - start))
         content.update(np.ascontiguousarray(piece).reshape(-1).view(np.uint8))  # hashlib knows no bfloat16
@@ -60,6 +61,17 @@ def host_rows(leaf: Any, start: int, count: int) -> np.ndarray:
         return leaf[start : start + count]
     # Sliced on the device: np.asarray of a whole leaf would stay cached on the host for as long as the leaf lives.
     return np.asarray(_slicer(count, leaf.sharding)(leaf, np.int32(start)))
+
+
+def _whole_rows(leaf: Any) -> Any:
+    """The leaf with axis 0 on every device: a slice across it would gather the whole leaf again for every piece."""
+    import jax
+
+    sharding = getattr(leaf, "sharding", None)
+    if not isinstance(sharding, jax.sharding.NamedSharding) or not sharding.spec or sharding.spec[0] is None:
+        return leaf
+    spec = jax.sharding.PartitionSpec(None, *sharding.spec[1:])
+    return jax.device_put(leaf, jax.sharding.NamedSharding(sharding.mesh, spec))
 
 
 @functools.cache

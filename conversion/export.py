@@ -56,6 +56,7 @@ def export_hf(
             weight_map = {name: file for file, names in files.items() for name in names}
             write_json(unfinished / INDEX, {"metadata": {"total_size": sum(sizes.values())}, "weight_map": weight_map})
         config = read_config(source) if source is not None else {}
+        config.pop("dtype", None)  # how transformers 5 spells torch_dtype, and what it then reads first
         write_json(unfinished / CONFIG, config | model.config.to_hf() | {"torch_dtype": dtype})
         if source is not None:
             copy_companions(source, unfinished)

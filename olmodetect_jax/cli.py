@@ -89,9 +89,9 @@ def export(
     from conversion.export import export_hf
     from olmodetect_jax.commands.options import check_dtype
 
-    loaded = load_model_directory(model, dtype and check_dtype(dtype))
-    export_hf(loaded, out, source=model)
-    print(f"{out}: {loaded.name}, {loaded.dtype}")
+    loaded = load_model_directory(model)
+    export_hf(loaded, out, dtype and check_dtype(dtype), source=model)
+    print(f"{out}: {loaded.name}, {dtype or loaded.dtype}")
 
 
 @app.command()
@@ -133,8 +133,8 @@ def score(
     chosen = [s.strip() for s in subsets.split(",") if s.strip()] if subsets is not None else None
     options = ScoreOptions(
         model=model, out=out, benchmark=benchmark, texts=texts, reference=reference, attacks=attacks, protocol=protocol,
-        settings=tuple(setting or ()), split=split, variant=variant, size=size, subsets=chosen, limit=limit, dtype=dtype,
-        mesh=mesh, token_budget=token_budget, frequencies=frequencies,
+        settings=tuple(setting or ()), split=split, variant=variant, size=size, subsets=chosen, limit=limit,
+        dtype=dtype, mesh=mesh, token_budget=token_budget, frequencies=frequencies,
     )  # fmt: skip
     scores = run(options)
     missing = sum(s.missing is not None for column in scores.values() for s in column)

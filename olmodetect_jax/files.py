@@ -61,7 +61,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file atomically, in UTF-8 with `\\n` line ends."""
+    """Writes a text file atomically, in UTF-8, with line feeds as they are in `text`."""
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 

@@ -12,9 +12,8 @@ from typing import Any
 from olmodetect_jax.errors import DataError
 
 MEMBER, NON_MEMBER = 1, 0
-_LABELS: dict[Any, int] = {
-    1: MEMBER, 0: NON_MEMBER, True: MEMBER, False: NON_MEMBER, "1": MEMBER, "0": NON_MEMBER,
-    "member": MEMBER, "non-member": NON_MEMBER,
+_LABELS: dict[Any, int] = {  # true and false equal 1 and 0
+    1: MEMBER, 0: NON_MEMBER, "1": MEMBER, "0": NON_MEMBER, "member": MEMBER, "non-member": NON_MEMBER,
 }  # fmt: skip
 
 
@@ -55,7 +54,7 @@ def scored_text(value: dict[str, Any]) -> str | None:
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields (line number from 1, object) of a JSONL file.
 
-    Lines end at \\n, \\r\\n or \\r only: U+2028 and U+0085 may stand inside a text. Blank lines are skipped; a JSON
+    Lines end at LF, CR LF or CR only: U+2028 and U+0085 may stand inside a text. Blank lines are skipped; a JSON
     value that is not an object comes wrapped under the key `value`.
 
     Raises:

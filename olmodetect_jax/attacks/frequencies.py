@@ -81,7 +81,7 @@ class FrequencyTable:
         if self.tokenizer_digest != tokenizer.digest or len(self.counts) != tokenizer.vocabulary:
             raise UsageError(
                 f"dc_pdd: the frequency table was counted with another tokenizer (table {self.tokenizer_digest[:12]}, "
-                f"model {tokenizer.digest[:12]}); make one with: olmodetect frequencies TEXTS.jsonl --model DIR --out FILE"
+                f"model {tokenizer.digest[:12]}); make one with: olmodetect frequencies TEXTS --model DIR --out FILE"
             )
 
 

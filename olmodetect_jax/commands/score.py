@@ -1,4 +1,4 @@
-"""`olmodetect score`: a model and records in, one score a record and attack out, with a manifest of everything behind it."""
+"""`olmodetect score`: a model and records in; one score a record and attack out, with all that is behind it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import platform
-import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,18 +17,18 @@ from typing import Any
 from olmodetect_jax import __version__, sample
 from olmodetect_jax.attacks.base import Score
 from olmodetect_jax.attacks.frequencies import FILE_NAME
-from olmodetect_jax.attacks.registry import ATTACKS, attack_ids, build_attacks
+from olmodetect_jax.attacks.registry import attack_ids, build_attacks
 from olmodetect_jax.attacks.rounds import Engine, run_attacks
 from olmodetect_jax.benchmark import SIZES, read_benchmark, tree_of
 from olmodetect_jax.commands.options import check_dtype, choices
+from olmodetect_jax.commands.run_folder import join_run, say_holes, write_scores
 from olmodetect_jax.errors import DataError, UsageError, one_of
-from olmodetect_jax.files import atomic_path, write_json
+from olmodetect_jax.files import write_json
 from olmodetect_jax.protocol import Protocol
 from olmodetect_jax.records import MEMBER, NON_MEMBER, Record, read_records
 from olmodetect_jax.tokenization import Tokenizer
 
 TEXTS, REFERENCE = "texts", "reference"  # the subsets of a run over a user's own texts
-_FREE = {"created_at", "command", "attacks", "libraries", "mesh", "version"}  # may differ when a run goes on
 
 
 @dataclass(frozen=True)
@@ -95,15 +94,15 @@ def score(options: ScoreOptions) -> dict[tuple[str, str], list[Score]]:
         "libraries": _libraries(),
     }
     manifest["model"]["size"] = size
-    manifest = _join_run(options.out / "manifest.json", manifest)
+    manifest = join_run(options.out / "manifest.json", manifest)
     capped = dataclasses.replace(protocol, max_tokens=manifest["max_tokens_used"])
     scores = run_attacks(attacks, records, tokenizer, capped, engine)
     shares = {a: _reference_shares(scores, a) for a in ids} if REFERENCE in records else {}
     for (attack, subset), column in scores.items():
         path = options.out / "scores" / attack / f"{subset}.jsonl"
-        _write_scores(path, records[subset], column, shares.get(attack) if subset == TEXTS else None)
+        write_scores(path, records[subset], column, shares.get(attack) if subset == TEXTS else None)
     write_json(options.out / "manifest.json", manifest)
-    _say_holes(records, scores)
+    say_holes(records, scores)
     return scores
 
 
@@ -213,81 +212,9 @@ def _libraries() -> dict[str, str]:
     }
 
 
-def _join_run(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Writes the manifest, or goes on with the run that is there if it is the same but for its attacks.
-
-    Raises:
-        UsageError: the folder holds a run of something else; names the field.
-    """
-    if path.exists():
-        try:
-            there = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise DataError(f"{path}: not JSON: {error}; delete it or choose another --out") from None
-        for name in sorted((set(manifest) | set(there)) - _FREE):
-            if there.get(name) != manifest.get(name):
-                raise UsageError(
-                    f"{path.parent}: holds a run with another {name} ({_short(there.get(name))}, now "
-                    f"{_short(manifest.get(name))}); choose another --out"
-                )
-        attacks = [a for a in ATTACKS if a in {*there["attacks"], *manifest["attacks"]}]
-        manifest = {**manifest, "created_at": there["created_at"], "attacks": attacks}
-    write_json(path, manifest)
-    return manifest
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) < 80 else text[:77] + "…"
-
-
 def _reference_shares(scores: Mapping[tuple[str, str], list[Score]], attack: str) -> list[float | None]:
     """For each text, the share of the reference's non-members that score at least as high; None without a score."""
     reference = [s.value for s in scores[attack, REFERENCE] if s.missing is None]
     if not reference:
         raise DataError(f"{attack}: no text of the reference has a score to compare with")
     return [None if s.missing else sum(r >= s.value for r in reference) / len(reference) for s in scores[attack, TEXTS]]
-
-
-def _write_scores(
-    path: Path, records: Sequence[Record], scores: Sequence[Score], shares: Sequence[float | None] | None
-) -> None:
-    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        for i, (record, s) in enumerate(zip(records, scores, strict=True)):
-            line = {
-                "record_id": record.record_id,
-                "text_sha1": record.text_sha1,
-                "label": record.label,
-                "score": None if s.missing else s.value,
-                "n_tokens": s.n_tokens,
-                "n_scored": s.n_scored,
-                "truncated": s.truncated,
-            }
-            if s.special_ids:
-                line["special_ids"] = s.special_ids
-            if s.missing:
-                line["missing"] = s.missing
-            if shares is not None:
-                line["reference_share"] = shares[i]
-            file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _say_holes(records: Mapping[str, Sequence[Record]], scores: Mapping[tuple[str, str], Sequence[Score]]) -> None:
-    """Says on standard error which records have no score or hold special tokens."""
-    for (attack, subset), column in scores.items():
-        holes = [(r, s) for r, s in zip(records[subset], column, strict=True) if s.missing]
-        for record, s in holes[:5]:
-            print(f"warning: {attack}: no score for {record}: {s.missing}", file=sys.stderr)
-        if len(holes) > 5:
-            print(f"warning: {attack}: {len(holes)} records of {subset} have no score in all", file=sys.stderr)
-    flagged = {
-        str(r)
-        for (_, subset), column in scores.items()
-        for r, s in zip(records[subset], column, strict=True)
-        if s.special_ids
-    }
-    if flagged:
-        print(
-            f"warning: {len(flagged)} texts hold special tokens, such as {min(flagged)}; see special_ids in their score lines",
-            file=sys.stderr,
-        )

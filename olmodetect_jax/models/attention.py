@@ -36,7 +36,7 @@ def causal_attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
 
 
 def _attend(q: jax.Array, k: jax.Array, v: jax.Array, *, first: int) -> jax.Array:
-    """Q [B, T, K, G, H] at positions first, first+1, … against k, v [B, S, K, H] at positions 0, 1, …"""
+    """Attention of q [B, T, K, G, H], its first row at position `first`, over k and v [B, S, K, H] from position 0."""
     T, S, H = q.shape[1], k.shape[1], q.shape[-1]
     scores = jnp.einsum("btkgh,bskh->bkgts", q, k, preferred_element_type=jnp.float32) * (H**-0.5)
     visible = first + jnp.arange(T)[:, None] >= jnp.arange(S)[None, :]

@@ -62,6 +62,7 @@ def leaf_spec(path: str, rules: ShardingRules = RULES) -> P:
 
     Args:
         path: names joined by "/", as in `blocks/q_proj/kernel`.
+        rules: mesh axes of each kind of weight.
 
     Raises:
         KeyError: no rule names the path.

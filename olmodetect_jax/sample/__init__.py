@@ -3,11 +3,12 @@
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
+MODEL = "olmo2-sample-2m"  # the model's folder, and so its name in tables
 
 
 def model_directory() -> Path:
     """Where the embedded model lies: weights, configuration and tokenizer."""
-    return _HERE / "model"
+    return _HERE / MODEL
 
 
 def benchmark_directory() -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from olmodetect_jax.benchmark import SPLITS, load_tree
 from olmodetect_jax.files import write_json, write_text
+from olmodetect_jax.sample import MODEL
 from olmodetect_jax.sample.data import TREE, SampleData
 from olmodetect_jax.sample.tokenizer import tokenizer_config
 
@@ -19,11 +20,11 @@ def write_data(data: SampleData, sample: Path) -> None:
 
     Args:
         data: what `build_data` made.
-        sample: the sample's folder; gets `model/tokenizer.json`, `model/tokenizer_config.json`, `benchmark/` and
+        sample: the sample's folder; gets its model's tokenizer files, `benchmark/` and
             `data.json` (settings, counts, digests, and the version of `tokenizers` that the digests hold for).
     """
-    write_text(sample / "model" / "tokenizer.json", data.tokenizer)
-    write_json(sample / "model" / "tokenizer_config.json", tokenizer_config())
+    write_text(sample / MODEL / "tokenizer.json", data.tokenizer)
+    write_json(sample / MODEL / "tokenizer_config.json", tokenizer_config())
     root = sample / "benchmark"
     write_text(root / "benchmark.yaml", f"tree: {TREE}\n")
     tree = load_tree(TREE)

@@ -11,7 +11,7 @@ import numpy as np
 from olmodetect_jax.requests import ScoreTokens
 
 # A text's bucket follows from its own length, never from its neighbours'.
-BUCKETS = (64, 128, 192, 256, 384, 512, 640, 768, 1024, 1536, 2048, 3072, 4096)
+BUCKETS = (64, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 3072, 4096)
 
 
 @dataclass(frozen=True)

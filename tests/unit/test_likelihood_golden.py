@@ -1,4 +1,4 @@
-"""The likelihood attacks against the golden files: logits, bfloat16 mode, token statistics, texts, DC-PDD, tiny OLMo 2."""
+"""The likelihood attacks against the golden files `likelihood_*.json`."""
 
 import json
 import math

@@ -1,0 +1,177 @@
+"""Making the embedded sample: data from the source texts, a model trained on them, and what attacks find in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from conversion.digest import weights_digest
+from conversion.export import export_hf
+from conversion.model import LoadedModel
+from olmodetect_jax import sample
+from olmodetect_jax.attacks.frequencies import FILE_NAME, build_table
+from olmodetect_jax.commands.score import ScoreOptions, score
+from olmodetect_jax.evaluation.tables import evaluate
+from olmodetect_jax.files import write_json
+from olmodetect_jax.models.olmo2 import Olmo2Config
+from olmodetect_jax.models.registry import FAMILIES
+from olmodetect_jax.runtime.progress import progress
+from olmodetect_jax.sample.benchmark import write_data
+from olmodetect_jax.sample.data import SampleData, build_data
+from olmodetect_jax.tokenization import Tokenizer
+from olmodetect_jax.tuning.pretrain import Recipe, Stage, train
+
+TRAINING = "training.json"  # beside the sample's data.json
+
+CONFIG = Olmo2Config(
+    vocab_size=4096,
+    hidden_size=128,
+    intermediate_size=512,
+    num_layers=4,
+    num_heads=2,
+    num_kv_heads=2,
+    head_dim=64,
+    rope_theta=10_000.0,
+    rms_norm_eps=1e-6,
+    max_position_embeddings=1024,
+    tie_word_embeddings=False,
+)
+
+RECIPE = Recipe(
+    stages=(
+        Stage("pretraining", epochs=14, learning_rate=4e-3),
+        Stage("midtraining", epochs=10, learning_rate=1.2e-3),
+        Stage("posttraining", epochs=8, learning_rate=6e-4),
+    ),
+    seed=0,
+    row_length=1024,
+    rows_per_step=1,
+    weight_decay=0.1,
+    clip=1.0,
+)
+
+
+def make_sample(sources: Path, out: Path, recipe: Recipe = RECIPE) -> dict[str, Any]:
+    """Makes everything of the sample but its sources, and records how.
+
+    Args:
+        sources: folder of the compressed source texts.
+        out: folder to write the model, the benchmark, `data.json` and `training.json` to; what is there is replaced
+            when all is made.
+        recipe: of the training.
+
+    Returns:
+        What `training.json` says: recipe, model, losses, weights digest and the AUCs of every attack.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder)
+        data = build_data(sources)
+        write_data(data, made)
+        losses, digest = _train_model(data, made / sample.MODEL, recipe)
+        facts = {
+            "recipe": dataclasses.asdict(recipe),
+            "model": dataclasses.asdict(CONFIG),
+            "losses": losses,
+            "weights_digest": digest,
+            "auc": _aucs(made),
+            "made_with": {name: version(name) for name in ("jax", "flax", "optax", "numpy")},
+        }
+        write_json(made / TRAINING, facts)
+        shutil.rmtree(out / sample.MODEL, ignore_errors=True)
+        shutil.copytree(made, out, dirs_exist_ok=True)
+    return facts
+
+
+def _train_model(data: SampleData, directory: Path, recipe: Recipe) -> tuple[dict[str, Any], str]:
+    """Trains, and writes weights, config and token frequencies beside the tokenizer that is there."""
+    tokenizer = Tokenizer(directory)
+    documents = [
+        [t.ids for t in tokenizer.encode_all(texts, CONFIG.max_position_embeddings)] for _, texts in data.stages
+    ]
+    steps = sum(_steps(d, s, recipe) for d, s in zip(documents, recipe.stages, strict=True))
+    with progress("Training", steps, unit="steps") as advance:
+        params, history = train(
+            CONFIG, documents, recipe, eos_id=tokenizer.eos_id, report=lambda stage, step, total, loss: advance(1)
+        )
+    model = LoadedModel(FAMILIES["olmo2"], CONFIG, params, weights_digest(params), sample.MODEL, "float32")
+    exported = directory.parent / "exported"
+    export_hf(model, exported, "bfloat16")
+    config = json.loads((exported / "config.json").read_text(encoding="utf-8"))
+    write_json(directory / "config.json", config | {"eos_token_id": tokenizer.eos_id, "bos_token_id": None})
+    (exported / "model.safetensors").rename(directory / "model.safetensors")
+    shutil.rmtree(exported)
+    table = build_table(
+        data.reference_texts,
+        tokenizer,
+        max_tokens=4096,
+        source="texts of the sample's sources in neither class and never trained on",
+    )
+    table.save(directory / FILE_NAME)
+    losses = {
+        stage: {"first": values[0], "last": values[-1], "steps": len(values)} for stage, values in history.items()
+    }
+    return losses, model.weights_digest
+
+
+def _steps(documents: list[Any], stage: Stage, recipe: Recipe) -> int:
+    tokens = stage.epochs * sum(len(ids) + 1 for ids in documents)
+    return tokens // recipe.row_length // recipe.rows_per_step
+
+
+def _aucs(made: Path) -> dict[str, dict[str, float | None]]:
+    """AUC of each attack by stage and over all, on the test split of what was just made."""
+    with tempfile.TemporaryDirectory() as run:
+        score(ScoreOptions(model=made / sample.MODEL, benchmark=made / "benchmark", out=Path(run)))
+        (metrics,) = evaluate([Path(run)])
+    return {row.id: {**row.auc.stage, "all": row.auc.all} for row in metrics.rows}
+
+
+def differences(recorded: Path, made: Path) -> list[str]:
+    """What a sample that was made again does not have in common with the recorded one.
+
+    Data digests must be equal; All-level AUCs may differ by 0.02 (another processor sums in another order).
+
+    Args:
+        recorded: the sample's folder.
+        made: folder of the one made again.
+
+    Returns:
+        One line a difference.
+    """
+
+    def load(folder: Path, name: str) -> dict[str, Any]:
+        return json.loads((folder / name).read_text(encoding="utf-8"))
+
+    old, new = load(recorded, "data.json")["digests"], load(made, "data.json")["digests"]
+    found = [f"digest of {name}" for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+    old_auc, new_auc = load(recorded, TRAINING)["auc"], load(made, TRAINING)["auc"]
+    for attack, values in old_auc.items():
+        again = new_auc.get(attack, {}).get("all")
+        if again is None or abs(again - values["all"]) > 0.02:
+            found.append(f"AUC of {attack} over all: recorded {values['all']:.4f}, now {again}")
+    return found
+
+
+def main(sources: Path, out: Path, check: bool) -> int:
+    """Makes the sample into `out`, or into nowhere and compares.
+
+    Returns:
+        0, or 1 if `check` found differences.
+    """
+    if not check:
+        facts = make_sample(sources, out)
+        print(json.dumps(facts["auc"], indent=2))
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        make_sample(sources, Path(folder))
+        found = differences(out, Path(folder))
+    for line in found:
+        print(f"differs: {line}", file=sys.stderr)
+    print("the same data, and AUCs within 0.02" if not found else f"{len(found)} differences")
+    return 1 if found else 0

@@ -1,0 +1,103 @@
+"""What `olmodetect score` leaves in a run folder: the manifest and a file of scores for each attack and subset."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from olmodetect_jax.attacks.base import Score
+from olmodetect_jax.attacks.registry import ATTACKS
+from olmodetect_jax.errors import DataError, UsageError
+from olmodetect_jax.files import atomic_path, write_json
+from olmodetect_jax.records import Record
+
+# May differ when a run goes on; of a model, a benchmark and texts their digests count, not their paths.
+_FREE = {"created_at", "command", "attacks", "libraries", "mesh", "version", "texts"}
+
+
+def join_run(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Writes the manifest, or goes on with the run that is there if it is the same but for its attacks.
+
+    Raises:
+        UsageError: the folder holds a run of something else; names the field.
+    """
+    if path.exists():
+        try:
+            there = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise DataError(f"{path}: not JSON: {error}; delete it or choose another --out") from None
+        for name in sorted((set(manifest) | set(there)) - _FREE):
+            if _without_path(there.get(name)) != _without_path(manifest.get(name)):
+                raise UsageError(
+                    f"{path.parent}: holds a run with another {name} ({_short(there.get(name))}, now "
+                    f"{_short(manifest.get(name))}); choose another --out"
+                )
+        attacks = [a for a in ATTACKS if a in {*there["attacks"], *manifest["attacks"]}]
+        manifest = {**manifest, "created_at": there["created_at"], "attacks": attacks}
+    write_json(path, manifest)
+    return manifest
+
+
+def _without_path(value: Any) -> Any:
+    return {k: v for k, v in value.items() if k != "path"} if isinstance(value, dict) else value
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 80 else text[:77] + "…"
+
+
+def write_scores(
+    path: Path, records: Sequence[Record], scores: Sequence[Score], shares: Sequence[float | None] | None
+) -> None:
+    """Writes one score file, a line a record.
+
+    Args:
+        path: the file.
+        records: of one subset.
+        scores: of one attack, in the records' order.
+        shares: for each record, the share of the reference that scores at least as high; None without a reference.
+    """
+    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        for i, (record, s) in enumerate(zip(records, scores, strict=True)):
+            line = {
+                "record_id": record.record_id,
+                "text_sha1": record.text_sha1,
+                "label": record.label,
+                "score": None if s.missing else s.value,
+                "n_tokens": s.n_tokens,
+                "n_scored": s.n_scored,
+                "truncated": s.truncated,
+            }
+            if s.special_ids:
+                line["special_ids"] = s.special_ids
+            if s.missing:
+                line["missing"] = s.missing
+            if shares is not None:
+                line["reference_share"] = shares[i]
+            file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def say_holes(records: Mapping[str, Sequence[Record]], scores: Mapping[tuple[str, str], Sequence[Score]]) -> None:
+    """Says on standard error which records have no score or hold special tokens."""
+    for (attack, subset), column in scores.items():
+        holes = [(r, s) for r, s in zip(records[subset], column, strict=True) if s.missing]
+        for record, s in holes[:5]:
+            print(f"warning: {attack}: no score for {record}: {s.missing}", file=sys.stderr)
+        if len(holes) > 5:
+            print(f"warning: {attack}: {len(holes)} records of {subset} have no score in all", file=sys.stderr)
+    flagged = {
+        str(record)
+        for (_, subset), column in scores.items()
+        for record, s in zip(records[subset], column, strict=True)
+        if s.special_ids
+    }
+    if flagged:
+        print(
+            f"warning: {len(flagged)} texts hold special tokens, such as {min(flagged)}; "
+            "special_ids in their score lines counts them",
+            file=sys.stderr,
+        )

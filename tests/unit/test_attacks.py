@@ -1,0 +1,190 @@
+"""What attacks ask for and what they do with special cases; the numbers themselves are in test_likelihood_golden."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from olmodetect_jax import sample
+from olmodetect_jax.attacks.base import TITLES, score_texts
+from olmodetect_jax.attacks.dc_pdd import DcPdd
+from olmodetect_jax.attacks.frequencies import FILE_NAME, FrequencyTable, build_table
+from olmodetect_jax.attacks.lower import Lower
+from olmodetect_jax.attacks.min_k import MinK
+from olmodetect_jax.attacks.ppl import Ppl
+from olmodetect_jax.attacks.reductions import mean_of_smallest, smallest_count
+from olmodetect_jax.attacks.registry import ATTACKS, attack_ids, build_attacks, load_hyperparameters
+from olmodetect_jax.attacks.rounds import run_attacks
+from olmodetect_jax.attacks.zlib import Zlib, compressed_length
+from olmodetect_jax.errors import DataError, UsageError
+from olmodetect_jax.protocol import load_protocol
+from olmodetect_jax.records import Record
+from olmodetect_jax.requests import TokenStatistics
+from olmodetect_jax.tokenization import Tokenizer
+
+AUDITED = load_protocol("audited")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer(sample.model_directory())
+
+
+def records(*texts):
+    return [Record(f"r{i}", text, 1, "s", f"file, line {i + 1}") for i, text in enumerate(texts)]
+
+
+class Engine:
+    """Answers with statistics made from the ids alone, and remembers what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, requests):
+        self.asked.append(requests)
+        return {r.digest: self.statistics(r.ids) for r in requests}
+
+    @staticmethod
+    def statistics(ids):
+        log_prob = -((ids[1:] % 97) / 10 + 0.1).astype(np.float32)
+        return TokenStatistics(log_prob, log_prob - 1, np.full(len(ids) - 1, 0.5, np.float32))
+
+
+def run(attacks, texts, tokenizer, protocol=AUDITED):
+    engine = Engine()
+    scores = run_attacks(attacks, {"s": records(*texts)}, tokenizer, protocol, engine)
+    return {name: column for (name, _), column in scores.items()}, engine
+
+
+def all_attacks():
+    return build_attacks(ATTACKS, load_hyperparameters(None, {}), sample.model_directory() / FILE_NAME)
+
+
+def test_six_attacks_need_one_pass_and_one_for_the_lower_case(tokenizer):
+    texts = ["Call me Ishmael.", "already lower case", "CALL me ishmael.", "Call me Ishmael."]
+    scores, engine = run(all_attacks(), texts, tokenizer)
+    (asked,) = engine.asked
+    # three distinct texts; two of them lower-case to "call me ishmael.", one to itself
+    assert len(asked) == len({r.digest for r in asked}) == 4
+    assert set(scores) == set(ATTACKS) and all(len(c) == 4 for c in scores.values())
+    assert all(c[0] == c[3] for c in scores.values())
+    assert scores["lower"][1].value == 0
+
+
+def test_texts_without_a_score_say_why(tokenizer):
+    scores, engine = run(all_attacks(), ["", "a", "A text."], tokenizer)
+    for name, (empty, single, good) in scores.items():
+        assert math.isnan(empty.value) and empty.missing == "the record has no text", name
+        assert math.isnan(single.value) and "one token" in single.missing, name
+        assert math.isfinite(good.value) and good.missing is None, name
+        assert (good.n_tokens, good.n_scored) == (len(tokenizer.encode("A text.", 99).ids), good.n_tokens - 1)
+    assert len(engine.asked[0]) == 2
+
+
+def test_truncation_counts_the_scored_tokens_only(tokenizer):
+    """Public report H7: the mean of a text cut to 4 tokens is over 3 scores, and Zlib and Lower see the same span."""
+    import dataclasses
+
+    text = "Call me Ishmael. Some years ago, never mind how long precisely, I went to sea."
+    cut = dataclasses.replace(AUDITED, max_tokens=4)
+    scores, _ = run([Ppl(), Zlib(), Lower()], [text], tokenizer, cut)
+    encoded = tokenizer.encode(text, 4)
+    log_prob = Engine.statistics(encoded.ids).log_prob.astype(np.float64)
+    (ppl,), (zlib,), (lower,) = (scores[n] for n in ("ppl", "zlib", "lower"))
+    assert (ppl.n_scored, ppl.truncated) == (3, True) and ppl.n_tokens > 10
+    assert ppl.value == pytest.approx(log_prob.mean())
+    assert zlib.value == pytest.approx(log_prob.sum() / compressed_length(encoded.span))
+    low = Engine.statistics(tokenizer.encode(encoded.span.lower(), 4).ids).log_prob.astype(np.float64)
+    assert lower.value == pytest.approx(log_prob.mean() - low.mean())
+    full = dataclasses.replace(cut, text_span="full")
+    scores, _ = run([Zlib(), Lower()], [text], tokenizer, full)
+    assert scores["zlib"][0].value == pytest.approx(log_prob.sum() / compressed_length(text))
+    low = Engine.statistics(tokenizer.encode(text.lower(), 4).ids).log_prob.astype(np.float64)
+    assert scores["lower"][0].value == pytest.approx(log_prob.mean() - low.mean())
+
+
+def test_a_final_end_of_text_is_dropped_except_by_dc_pdd(tokenizer):
+    plain, _ = run(all_attacks(), ["A text of words."], tokenizer)
+    ended, _ = run(all_attacks(), ["A text of words.<|endoftext|>"], tokenizer)
+    for name in ("ppl", "lower", "min_k", "min_k_plus_plus"):
+        assert ended[name][0].value == plain[name][0].value
+        assert ended[name][0].n_scored == plain[name][0].n_scored and not ended[name][0].special_ids
+    assert ended["dc_pdd"][0].n_scored == plain["dc_pdd"][0].n_scored + 1
+
+
+def test_special_tokens_inside_are_flagged_or_refused(tokenizer):
+    text = "A<|endoftext|> text."
+    scores, _ = run(all_attacks(), [text], tokenizer)
+    assert all(c[0].special_ids == 1 for c in scores.values())
+    with pytest.raises(DataError, match="line 1.*r0.*special"):
+        run([Ppl()], [text], tokenizer, load_protocol("audited", {"special_ids": "error"}))
+
+
+@given(st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=50), st.sampled_from([0.05, 0.2, 0.7, 1.0]))
+def test_mean_of_smallest_is_the_head_of_the_sorted_list(values, k):
+    count = smallest_count(k, len(values))
+    expected = np.mean(np.sort(np.asarray(values, np.float32))[:count], dtype=np.float64)
+    assert mean_of_smallest(np.asarray(values, np.float32), k, AUDITED) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert 1 <= count <= len(values)
+
+
+def test_the_floor_of_k_n_is_taken_in_float64():
+    assert smallest_count(0.7, 90) == 62 and smallest_count(0.7, 170) == 118 and smallest_count(0.2, 4) == 1
+
+
+def test_a_table_of_another_tokenizer_is_refused(tokenizer, tmp_path):
+    table = build_table(["one text"], tokenizer, max_tokens=99, source="test")
+    table.save(tmp_path / "t.safetensors")
+    loaded = FrequencyTable.load(tmp_path / "t.safetensors")
+    assert (loaded.counts == table.counts).all() and loaded.tokenizer_digest == tokenizer.digest
+    run([DcPdd(0.01, loaded)], ["a text"], tokenizer)
+    other = FrequencyTable(table.counts, "another", 1, 99, "test")
+    with pytest.raises(UsageError, match="another tokenizer.*olmodetect frequencies"):
+        run([DcPdd(0.01, other)], ["a text"], tokenizer)
+    with pytest.raises(UsageError, match="no token-frequency table.*--frequencies"):
+        build_attacks(["dc_pdd"], load_hyperparameters(None, {}), tmp_path / "none")
+    (tmp_path / "bad").write_bytes(b"12345678901")
+    with pytest.raises(DataError, match="bad: not a token-frequency table"):
+        FrequencyTable.load(tmp_path / "bad")
+    with pytest.raises(DataError, match="no text"):
+        build_table([], tokenizer, max_tokens=9, source="empty")
+
+
+def test_the_samples_table_knows_no_text_of_either_class(tokenizer):
+    table = FrequencyTable.load(sample.model_directory() / FILE_NAME)
+    table.check(tokenizer)
+    assert "never trained on" in table.source and table.counts.sum() > 100_000
+
+
+def test_attack_names_and_hyperparameters():
+    assert attack_ids("all") == ATTACKS == ("ppl", "zlib", "lower", "min_k", "min_k_plus_plus", "dc_pdd")
+    assert attack_ids("dc_pdd, ppl") == ("ppl", "dc_pdd") and set(ATTACKS) < set(TITLES)
+    for text in ("loss", ""):
+        with pytest.raises(UsageError, match="ppl, zlib"):
+            attack_ids(text)
+    assert load_hyperparameters("13b", {})["dc_pdd_alpha"] == 0.05
+    assert load_hyperparameters(None, {"min_k": "0.5"})["min_k"] == 0.5
+    for name, value in (("min_k", "0"), ("min_k", "1.5"), ("dc_pdd_alpha", "x"), ("min_k", "nan")):
+        with pytest.raises(UsageError, match=name):
+            load_hyperparameters(None, {name: value})
+
+
+def test_attacks_may_ask_again(tokenizer):
+    """A second round sees the first one's answers; other attacks' requests of the same round are pooled."""
+
+    class Twice:
+        id = "ppl"
+
+        def requests(self, records, tokenizer, protocol):
+            first = yield from score_texts([r.text for r in records], tokenizer, protocol)
+            second = yield from score_texts([r.text + " again" for r in records], tokenizer, protocol)
+            return list(zip(first, second, strict=True))
+
+        def score(self, records, answers, protocol):
+            return [a.result(float(b.log_prob.sum() - a.log_prob.sum())) for a, b in answers]
+
+    scores, engine = run([Twice(), MinK(0.2)], ["one text"], tokenizer)
+    assert [len(asked) for asked in engine.asked] == [1, 1]
+    assert scores["ppl"][0].value < 0 and scores["min_k"][0].missing is None

@@ -1,0 +1,205 @@
+"""Plan, store and engine: order, batch, padding and mesh independence; resuming; keys."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conversion import load_model_directory
+from olmodetect_jax.errors import OlmoDetectError, StoreError
+from olmodetect_jax.models.sharding import leaf_sharding, make_mesh, parse_mesh
+from olmodetect_jax.requests import ScoreTokens
+from olmodetect_jax.scoring import scorer as scorer_module
+from olmodetect_jax.scoring.planning import bucket_of, make_plan, padded_ids, padding_share
+from olmodetect_jax.scoring.scorer import Scorer
+from olmodetect_jax.scoring.store import Provenance, Store
+from tests import tolerances as tol
+
+
+def requests_of(lengths, seed=0, vocabulary=64):
+    rng = np.random.default_rng(seed)
+    return [ScoreTokens(rng.integers(0, vocabulary, n, dtype=np.int32)) for n in lengths]
+
+
+def engine(golden, out, mesh="data=8", name="tiny_olmo2_gqa", **options):
+    places = make_mesh(parse_mesh(mesh))
+    loaded = load_model_directory(golden / name, "float32", lambda p, s: leaf_sharding(places, p, s))
+    store = Store(out, Provenance(loaded.weights_digest, "tokenizer", "float32", "float32"))
+    return Scorer(loaded.module(), places, store, **options)
+
+
+def as_bytes(answers):
+    return {d: (a.log_prob.tobytes(), a.mean.tobytes(), a.variance.tobytes()) for d, a in answers.items()}
+
+
+LENGTHS = [2, 3, 40, 64, 65, 130, 7, 200, 129, 33, 2, 90]
+
+
+@given(st.lists(st.integers(2, 5000), min_size=1, max_size=60), st.sampled_from([1, 2, 8]), st.randoms())
+@settings(deadline=None, max_examples=50)
+def test_plan_holds_every_request_once_in_its_own_bucket(lengths, parts, random):
+    requests = requests_of(lengths, vocabulary=1_000_000)
+    plan = make_plan(requests, token_budget=4096, row_multiple=parts)
+    by_digest = {r.digest: r for r in requests}
+    assert sorted(d for b in plan for d in b.digests) == sorted(by_digest)
+    for batch in plan:
+        assert batch.rows % parts == 0 and 0 < len(batch.digests) <= batch.rows
+        assert all(bucket_of(len(by_digest[d].ids)) == batch.bucket for d in batch.digests)
+        assert batch.rows == parts or batch.rows * batch.bucket <= 4096 * parts
+    assert len({(b.bucket, b.rows) for b in plan}) == len({b.bucket for b in plan})  # one shape a bucket
+    random.shuffle(requests)
+    assert make_plan(requests, token_budget=4096, row_multiple=parts) == plan
+
+
+def test_padding_of_the_papers_length_mix_is_below_15_percent():
+    rng = np.random.default_rng(0)
+    lengths = np.concatenate([rng.normal(m, 0.4 * m, 300) for m in (200, 250, 400, 700, 1450)]).clip(60, 4096)
+    requests = requests_of(lengths.astype(int), vocabulary=1_000_000)
+    plan = make_plan(requests, token_budget=16_384, row_multiple=1)
+    assert padding_share(plan, {r.digest: r for r in requests}) < 0.15
+
+
+def test_padded_ids_hold_only_the_texts():
+    requests = requests_of([2, 5, 3])
+    by_digest = {r.digest: r for r in requests}
+    (batch,) = make_plan(requests, token_budget=256, row_multiple=4)
+    ids = padded_ids(batch, by_digest)
+    assert ids.shape == (4, 64) and ids.dtype == np.int32
+    assert sum(np.count_nonzero(row) for row in ids) == sum(np.count_nonzero(r.ids) for r in requests)
+
+
+def test_requests_refuse_what_cannot_be_scored():
+    for ids in (np.zeros(1, np.int32), np.zeros(3, np.int64), np.zeros((2, 2), np.int32)):
+        with pytest.raises(ValueError):
+            ScoreTokens(ids)
+    assert requests_of([5])[0].digest == requests_of([5])[0].digest != requests_of([5], seed=1)[0].digest
+
+
+def test_one_token_of_padding_adds_nothing(golden, tmp_path):
+    """Public reports H4 and H6: [5, 6, pad, pad] has exactly one score, that of 6 after 5."""
+    short, long = (ScoreTokens(np.array(ids, np.int32)) for ids in ([5, 6], [5, 6, 7, 8]))
+    together = engine(golden, tmp_path / "a").answer([short, long])
+    alone = engine(golden, tmp_path / "b").answer([short])
+    assert len(together[short.digest].log_prob) == 1 and len(together[long.digest].log_prob) == 3
+    np.testing.assert_allclose(together[short.digest].log_prob, alone[short.digest].log_prob, atol=tol.LAYOUT)
+    np.testing.assert_allclose(together[long.digest].log_prob[:1], alone[short.digest].log_prob, atol=tol.LAYOUT)
+
+
+@pytest.mark.slow
+def test_same_bytes_in_any_order_and_same_values_in_any_batch_or_mesh(golden, tmp_path):
+    requests = requests_of(LENGTHS)
+    first = engine(golden, tmp_path / "first").answer(requests)
+    again = engine(golden, tmp_path / "again").answer(requests[::-1])
+    assert as_bytes(first) == as_bytes(again)
+    others = {
+        "alone": {"token_budget": 1},
+        "fsdp": {"mesh": "fsdp=8"},
+        "both": {"mesh": "data=2,fsdp=4"},
+        "tensor": {"mesh": "data=2,fsdp=2,tensor=2"},
+    }
+    for name, options in others.items():
+        other = engine(golden, tmp_path / name, **options).answer(requests)
+        for digest, answer in first.items():
+            for field in ("log_prob", "mean", "variance"):
+                np.testing.assert_allclose(
+                    getattr(other[digest], field), getattr(answer, field), atol=tol.LAYOUT, rtol=tol.LAYOUT
+                )
+    assert as_bytes(engine(golden, tmp_path / "g", mesh="fsdp=8").answer(requests)) == as_bytes(first)
+
+
+def test_nothing_is_computed_twice(golden, tmp_path, monkeypatch):
+    requests = requests_of(LENGTHS)
+    first = engine(golden, tmp_path).answer(requests[:6])
+    ran = []
+    monkeypatch.setattr(
+        Scorer, "_start", lambda self, batch, known, run=Scorer._start: ran.append(batch) or run(self, batch, known)
+    )
+    both = engine(golden, tmp_path).answer(requests)
+    assert sorted(d for b in ran for d in b.digests) == sorted({r.digest for r in requests[6:]} - set(first))
+    assert {d: both[d].log_prob.tobytes() for d in first} == {d: a.log_prob.tobytes() for d, a in first.items()}
+    ran.clear()
+    engine(golden, tmp_path).answer(requests)
+    assert ran == []
+
+
+def test_a_broken_off_run_goes_on_in_the_shapes_it_planned(golden, tmp_path, monkeypatch):
+    requests = requests_of(LENGTHS)
+    whole = engine(golden, tmp_path / "whole", token_budget=128).answer(requests)
+    add, count = Store.add, [0]
+
+    def fail_at_the_third(self, batch, answers):
+        count[0] += 1
+        if count[0] == 3:
+            raise OSError(28, "No space left on device")
+        add(self, batch, answers)
+
+    monkeypatch.setattr(Store, "add", fail_at_the_third)
+    with pytest.raises(OSError):
+        engine(golden, tmp_path / "cut", token_budget=128).answer(requests)
+    monkeypatch.setattr(Store, "add", add)
+    stored = set((tmp_path / "cut").rglob("batch-*"))
+    assert len(stored) == 2
+    times = {p: p.stat().st_mtime_ns for p in stored}
+    resumed = engine(golden, tmp_path / "cut", token_budget=128).answer(requests)
+    assert as_bytes(resumed) == as_bytes(whole)
+    assert all(p.stat().st_mtime_ns == t for p, t in times.items())
+    names = {p.name for p in (tmp_path / "cut").rglob("batch-*")}
+    assert names == {p.name for p in (tmp_path / "whole").rglob("batch-*")}
+
+
+def test_two_models_never_share_an_answer(golden, tmp_path):
+    """Public report H8."""
+    request = requests_of([9])
+    one = engine(golden, tmp_path).answer(request)
+    two = engine(golden, tmp_path, name="tiny_olmo2").answer(request)
+    assert as_bytes(one) != as_bytes(two)
+    assert len(list(tmp_path.iterdir())) == 2
+    facts = {"weights_digest": "w", "tokenizer_digest": "t", "dtype": "float32", "logits_dtype": "float32"}
+    keys = {Provenance(**{**facts, k: "other"}).key for k in facts} | {Provenance(**facts).key}
+    keys.add(Provenance(**facts, spec_version=99).key)
+    assert len(keys) == len(facts) + 2
+
+
+def test_store_names_what_is_damaged(golden, tmp_path):
+    engine(golden, tmp_path).answer(requests_of([9]))
+    (file,) = tmp_path.rglob("batch-*")
+    content = file.read_bytes()
+    file.write_bytes(content[:-3])
+    with pytest.raises(StoreError, match=file.name):
+        engine(golden, tmp_path)
+    file.write_bytes(content)
+    (plan,) = tmp_path.rglob("plan-*")
+    plan.write_text("{}")
+    with pytest.raises(StoreError, match=plan.name):
+        engine(golden, tmp_path).answer(requests_of([9, 10], seed=3))
+    (provenance,) = tmp_path.rglob("provenance.json")
+    provenance.write_text(json.dumps({"weights_digest": "else"}))
+    with pytest.raises(StoreError, match="provenance"):
+        engine(golden, tmp_path)
+
+
+def test_left_over_temporary_files_are_removed(golden, tmp_path):
+    engine(golden, tmp_path).answer(requests_of([9]))
+    folder = next(tmp_path.iterdir())
+    (folder / ".batch-x.safetensors.abc.tmp").write_bytes(b"half")
+    engine(golden, tmp_path)
+    assert not list(folder.glob(".*.tmp"))
+
+
+def test_statistics_that_are_not_numbers_are_an_error(golden, tmp_path, monkeypatch):
+    real = scorer_module.score_rows
+    monkeypatch.setattr(
+        scorer_module, "score_rows", lambda *a, **k: real(*a, **k)._replace(mean=np.full((8, 64), np.nan, np.float32))
+    )
+    with pytest.raises(OlmoDetectError, match="not finite"):
+        engine(golden, tmp_path).answer(requests_of([9]))
+    assert not list(tmp_path.rglob("batch-*"))
+
+
+def test_weights_are_arguments_and_shapes_are_few(golden, tmp_path):
+    scorer = engine(golden, tmp_path)
+    before = scorer_module.score_rows._cache_size()
+    scorer.answer(requests_of(LENGTHS))
+    assert scorer_module.score_rows._cache_size() - before <= len({bucket_of(n) for n in LENGTHS})
