@@ -45,9 +45,9 @@ CONFIG = Olmo2Config(
 
 RECIPE = Recipe(
     stages=(
-        Stage("pretraining", epochs=14, learning_rate=4e-3),
-        Stage("midtraining", epochs=10, learning_rate=1.2e-3),
-        Stage("posttraining", epochs=8, learning_rate=6e-4),
+        Stage("pretraining", epochs=10, learning_rate=4e-3),
+        Stage("midtraining", epochs=8, learning_rate=1e-3),
+        Stage("posttraining", epochs=8, learning_rate=5e-4),
     ),
     seed=0,
     row_length=1024,
@@ -70,7 +70,7 @@ def make_sample(sources: Path, out: Path, recipe: Recipe = RECIPE) -> dict[str, 
         What `training.json` says: recipe, model, losses, weights digest and the AUCs of every attack.
     """
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder)
+        made = Path(folder) / "sample"
         data = build_data(sources)
         write_data(data, made)
         losses, digest = _train_model(data, made / sample.MODEL, recipe)
