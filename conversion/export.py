@@ -14,7 +14,7 @@ from conversion.keymaps import LeafSource, key_map, leaf_sources
 from conversion.model import DTYPES, LoadedModel, flatten
 from conversion.safetensors_reader import INDEX, SINGLE
 from olmodetect_jax.errors import one_of
-from olmodetect_jax.files import write_json
+from olmodetect_jax.files import atomic_path, write_json
 
 MAX_SHARD_BYTES = 5 * 10**9  # transformers' own default
 
@@ -94,7 +94,8 @@ def _write(file: Path, tensors: dict[str, np.ndarray]) -> None:
 
     # save_file writes memory as it lies: a transposed view would be written wrong without a word.
     assert all(tensor.flags.c_contiguous for tensor in tensors.values())
-    save_file(tensors, file, metadata={"format": "pt"})
+    with atomic_path(file) as temporary:  # also gives it the mode of any other new file; save_file makes it private
+        save_file(tensors, temporary, metadata={"format": "pt"})
 
 
 def _numpy_dtype(name: str) -> Any:

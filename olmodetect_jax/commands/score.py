@@ -90,7 +90,7 @@ def score(options: ScoreOptions) -> dict[tuple[str, str], list[Score]]:
         "max_tokens_used": min(protocol.max_tokens, context),
         "hyperparameters": hyperparameters,
         "attacks": list(ids),
-        "subsets": list(records),
+        "subsets": [name for name in records if name != REFERENCE],
         "libraries": _libraries(),
     }
     manifest["model"]["size"] = size

@@ -11,7 +11,7 @@ import numpy as np
 from olmodetect_jax.requests import ScoreTokens
 
 # A text's bucket follows from its own length, never from its neighbours'.
-BUCKETS = (64, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 3072, 4096)
+BUCKETS = (*range(64, 512, 64), *range(512, 1024, 128), *range(1024, 2048, 256), *range(2048, 4097, 512))
 
 
 @dataclass(frozen=True)
