@@ -105,21 +105,24 @@ def load_checkpoint(directory: Path, dtype: str | None = None, sharding_of: Shar
 
     Args:
         directory: as `save_checkpoint` made it.
-        dtype: what the caller expects; None takes what is stored. Nothing is ever cast.
+        dtype: None takes what is stored; bfloat16 weights may be widened to float32, which loses nothing. They are
+            never narrowed here: that is `convert`'s to do.
         sharding_of: where a leaf goes, from its path and shape; None puts all on one device.
 
     Raises:
-        UsageError: no such checkpoint, or it holds another dtype than asked for.
+        UsageError: no such checkpoint, or it holds float32 and bfloat16 is asked for.
         CheckpointError: names, shapes or dtypes do not fit the config, or the bytes are not those that were written.
     """
+    import jax
+
     from olmodetect_jax.models.registry import model_family
 
     manifest = read_manifest(directory)
     stored = manifest["dtype"]
-    if dtype not in (None, stored):
+    if dtype == "bfloat16" != stored:
         raise UsageError(
-            f"--dtype: {directory} holds {stored}, not {dtype}; choose --dtype {stored}, "
-            f"or convert the Hugging Face directory again with --dtype {dtype}"
+            f"--dtype: {directory} holds {stored}, which is not narrowed to {dtype} on loading; choose "
+            f"--dtype {stored}, or convert the Hugging Face directory again with --dtype {dtype}"
         )
     raw = read_config(directory)
     family = model_family(raw)
@@ -133,6 +136,9 @@ def load_checkpoint(directory: Path, dtype: str | None = None, sharding_of: Shar
             f"{directory}: damaged: the weights' digest is {digest}, {MANIFEST} says {manifest['weights_digest']}; "
             "convert again"
         )
+    if dtype not in (None, stored):
+        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+        digest, stored = weights_digest(params), dtype
     return LoadedModel(family, config, params, digest, manifest["name"], stored)
 
 

@@ -125,6 +125,7 @@ def score(
     """Score a benchmark, or your own texts, under a model.
 
     Example: olmodetect score --model olmo2-1b --benchmark benchmark --out runs/olmo2-1b
+
     Example: olmodetect score --model olmo2-1b --texts mine.jsonl --reference others.jsonl --out runs/mine
     """
     from olmodetect_jax.commands.score import ScoreOptions

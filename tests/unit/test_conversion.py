@@ -513,10 +513,19 @@ def test_checkpoint_without_a_source_and_by_a_relative_path(tmp_path: Path, monk
     assert load_model_directory(Path("deep/out")).config == model.config
 
 
-def test_checkpoint_is_never_cast(tmp_path: Path) -> None:
+def test_a_checkpoint_is_widened_but_never_narrowed(tmp_path: Path) -> None:
+    convert(TINY[1], tmp_path / "wide", "float32")
+    with pytest.raises(UsageError, match="holds float32, which is not narrowed to bfloat16.*choose --dtype float32"):
+        load_checkpoint(tmp_path / "wide", "bfloat16")
     convert(TINY[1], tmp_path / "out", "bfloat16")
-    with pytest.raises(UsageError, match="holds bfloat16, not float32; choose --dtype bfloat16"):
-        load_model_directory(tmp_path / "out", "float32")
+    narrow, wide = load_model_directory(tmp_path / "out"), load_model_directory(tmp_path / "out", "float32")
+    assert (narrow.dtype, wide.dtype) == ("bfloat16", "float32") and narrow.weights_digest != wide.weights_digest
+    for a, b in zip(jax.tree.leaves(narrow.params), jax.tree.leaves(wide.params), strict=True):
+        assert b.dtype == np.float32 and (np.asarray(a).astype(np.float32) == np.asarray(b)).all()
+
+
+def test_checkpoint_of_another_dtype_than_its_manifest_says(tmp_path: Path) -> None:
+    convert(TINY[1], tmp_path / "out", "bfloat16")
     manifest = json.loads((tmp_path / "out" / MANIFEST).read_text())
     (tmp_path / "out" / MANIFEST).write_text(json.dumps(manifest | {"dtype": "float32"}))
     with pytest.raises(CheckpointError, match="14 of the wrong dtype") as error:
