@@ -2,8 +2,10 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -196,6 +198,17 @@ def test_statistics_that_are_not_numbers_are_an_error(golden, tmp_path, monkeypa
     with pytest.raises(OlmoDetectError, match="not finite"):
         engine(golden, tmp_path).answer(requests_of([9]))
     assert not list(tmp_path.rglob("batch-*"))
+
+
+def test_float32_matrices_are_multiplied_in_float32_on_every_platform(golden):
+    """Without it a TPU takes bfloat16 and an A100 TF32, and nothing on a CPU shows it but the program text."""
+    graph, params = nnx.split(load_model_directory(golden / "tiny_olmo2", "float32").module())
+    ids = jnp.zeros((1, 64), jnp.int32)
+    options = {"graph": graph, "tile": 64, "group": None, "logits_dtype": "float32"}
+    text = scorer_module.score_rows.lower(params, ids, **options).as_text()
+    products = [line for line in text.splitlines() if "dot_general" in line]
+    assert len(products) > 5 and all("precision = [HIGHEST, HIGHEST]" in line for line in products)
+    assert 'dense<"0x' not in text  # no weights among the program's constants
 
 
 def test_weights_are_arguments_and_shapes_are_few(golden, tmp_path):

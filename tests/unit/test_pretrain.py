@@ -1,0 +1,91 @@
+"""Training from scratch: packing, loss, reproducibility; and making the sample with a short recipe."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from hypothesis import given
+from hypothesis import strategies as st
+
+from olmodetect_jax import sample
+from olmodetect_jax.commands.make_sample import RECIPE, differences, make_sample
+from olmodetect_jax.models.olmo2 import Olmo2, Olmo2Config
+from olmodetect_jax.tuning.pretrain import Recipe, Stage, next_token_loss, pack, train
+
+CONFIG = Olmo2Config(32, 16, 24, 2, 2, 2, 8, 1e4, 1e-6, 64, False)
+TINY = Recipe((Stage("one", 4, 1e-2), Stage("two", 2, 1e-3)), 0, 128, 2, 0.1, 1.0)
+
+
+def documents(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return [np.arange(rng.integers(3, 40), dtype=np.int32) % 7 + 1 for _ in range(count)]
+
+
+@given(st.integers(1, 4), st.integers(0, 99))
+def test_packing_keeps_every_token_in_whole_passes(epochs, seed):
+    texts = [np.full(i + 3, i + 1, np.int32) for i in range(9)]
+    rows = pack(texts, eos_id=0, length=8, epochs=epochs, seed=(seed,))
+    stream = rows.reshape(-1)
+    whole = epochs * (sum(map(len, texts)) + len(texts))
+    assert rows.shape == (whole // 8, 8) and rows.dtype == np.int32
+    first_pass = stream[: whole // epochs]
+    if epochs > 1:
+        assert sorted(first_pass) == sorted(np.concatenate([*texts, np.zeros(len(texts), np.int32)]))
+    for document in np.split(stream, np.flatnonzero(stream == 0) + 1)[:-1]:
+        assert len(set(document[:-1])) == 1 and len(document) == document[0] + 3
+
+
+def test_packing_is_seeded():
+    a, b, c = (pack(documents(50), eos_id=0, length=16, epochs=2, seed=s) for s in ((1, 0), (1, 0), (1, 1)))
+    assert (a == b).all() and not (a == c).all()
+    with pytest.raises(ValueError, match="do not fill a row"):
+        pack(documents(1), eos_id=0, length=999, epochs=1, seed=(0,))
+
+
+def test_loss_is_the_mean_over_every_token_but_the_first():
+    model = Olmo2(CONFIG, rngs=nnx.Rngs(0))
+    rows = jax.random.randint(jax.random.key(0), (3, 16), 0, 32, jnp.int32)
+    log_p = jax.nn.log_softmax(model.hidden(rows) @ model.head_kernel(), axis=-1)
+    expected = -jnp.take_along_axis(log_p[:, :-1], rows[:, 1:, None], axis=-1).mean()
+    for tile in (4, 16):
+        np.testing.assert_allclose(next_token_loss(model, rows, tile=tile), expected, rtol=1e-5)
+
+
+def test_training_learns_and_is_the_same_again():
+    stages = [documents(60), documents(30, seed=1)]
+    params, history = train(CONFIG, stages, TINY, eos_id=0)
+    again, _ = train(CONFIG, stages, TINY, eos_id=0)
+    for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(again), strict=True):
+        assert (a == b).all()
+    assert history["one"][-1] < 0.7 * history["one"][0] and set(history) == {"one", "two"}
+    other, _ = train(CONFIG, stages, dataclasses.replace(TINY, seed=1), eos_id=0)
+    assert not (other["embed"]["embedding"] == params["embed"]["embedding"]).all()
+
+
+@pytest.mark.slow
+def test_making_the_sample_with_a_short_recipe(tmp_path, capsys):
+    stages = tuple(dataclasses.replace(s, epochs=1) for s in RECIPE.stages)
+    facts = make_sample(sample.sources_directory(), tmp_path, dataclasses.replace(RECIPE, stages=stages))
+    assert json.loads((tmp_path / "training.json").read_text()) == json.loads(json.dumps(facts))
+    assert set(facts["auc"]) >= {"ppl", "zlib", "lower", "min_k", "min_k_plus_plus", "dc_pdd"}
+    recorded = sample.sources_directory().parent
+    # The data come out the same, to the byte; a model trained for one epoch does not know its members.
+    for path in sorted((recorded / "benchmark").rglob("*.jsonl")):
+        assert (tmp_path / path.relative_to(recorded)).read_bytes() == path.read_bytes()
+    found = differences(recorded, tmp_path)
+    assert found and all(line.startswith("AUC of") for line in found)
+    assert differences(recorded, recorded) == []
+
+
+def test_the_recorded_sample_lies_where_real_models_do():
+    folder = sample.sources_directory().parent
+    facts = json.loads((folder / "training.json").read_text())
+    assert facts["recipe"] == json.loads(json.dumps(dataclasses.asdict(RECIPE)))
+    assert all(0.55 <= values["all"] <= 0.95 for values in facts["auc"].values())
+    config = Olmo2Config(**facts["model"])
+    state = nnx.state(nnx.eval_shape(lambda: Olmo2(config, rngs=nnx.Rngs(0))))
+    assert sum(x.size for x in jax.tree.leaves(state)) <= 2_400_000 and config.max_position_embeddings == 1024
