@@ -12,7 +12,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from conversion.model import LoadedModel, ShardingOf
 
-__all__ = ["load_model_directory"]
+__all__ = ["load_model_directory", "model_directory_name"]
+
+
+def model_directory_name(directory: Path) -> str:
+    """The name of the model in a directory of either kind, without reading its weights.
+
+    Raises:
+        CheckpointError: the manifest of a checkpoint cannot be read.
+    """
+    from conversion.checkpoint import MANIFEST, read_manifest
+    from conversion.directories import model_name
+
+    directory = Path(directory)
+    return read_manifest(directory)["name"] if (directory / MANIFEST).is_file() else model_name(directory)
 
 
 def load_model_directory(

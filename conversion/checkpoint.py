@@ -9,11 +9,12 @@ The directory appears under its name only when it is complete, and the digest is
 
 from __future__ import annotations
 
-import json
+import hashlib
 import shutil
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from conversion.digest import weights_digest
@@ -22,7 +23,7 @@ from conversion.load import load_hf
 from conversion.model import DTYPES, LoadedModel, abstract_leaves, flatten, shardings, unflatten
 from conversion.strict import Expected, Found, check_tensors
 from olmodetect_jax.errors import CheckpointError, UsageError
-from olmodetect_jax.files import write_json
+from olmodetect_jax.files import disk_error, parse_json, write_json
 
 if TYPE_CHECKING:
     import jax
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "olmodetect_checkpoint.json"
 PARAMS = "params"
+TOKENIZER = "tokenizer.json"
 FORMAT = 1
 
 # A chunk is what a reader of any part must read whole; Orbax's default is one chunk a device of the writer.
@@ -80,9 +82,12 @@ def save_checkpoint(directory: Path, model: LoadedModel, source: Path | None = N
     if jax.process_count() > 1:
         raise UsageError("convert: runs in one process only; load the checkpoint it writes from as many as you like")
     with new_directory(directory.absolute()) as unfinished:
-        with _checkpointer(flatten(model.params)) as checkpointer:  # leaving it waits for the asynchronous write
-            save_args = jax.tree.map(lambda _: ocp.SaveArgs(chunk_byte_size=_CHUNK_BYTES), model.params)
-            checkpointer.save(unfinished / PARAMS, model.params, save_args=save_args)
+        try:
+            with _checkpointer(flatten(model.params)) as checkpointer:  # leaving it waits for the asynchronous write
+                save_args = jax.tree.map(lambda _: ocp.SaveArgs(chunk_byte_size=_CHUNK_BYTES), model.params)
+                checkpointer.save(unfinished / PARAMS, model.params, save_args=save_args)
+        except ValueError as error:  # how Orbax passes on what tensorstore met while it wrote
+            raise disk_error(error, directory) from None
         if source is None:
             write_json(unfinished / CONFIG, model.config.to_hf())
         else:
@@ -96,6 +101,7 @@ def save_checkpoint(directory: Path, model: LoadedModel, source: Path | None = N
             "weights_digest": model.weights_digest,
             "versions": {package: version(package) for package in _VERSIONS},
             "files": _file_sizes(unfinished / PARAMS),
+            "tokenizer": _sha256(unfinished / TOKENIZER),
         }
         write_json(unfinished / MANIFEST, manifest)
 
@@ -124,6 +130,11 @@ def load_checkpoint(directory: Path, dtype: str | None = None, sharding_of: Shar
             f"--dtype: {directory} holds {stored}, which is not narrowed to {dtype} on loading; choose "
             f"--dtype {stored}, or convert the Hugging Face directory again with --dtype {dtype}"
         )
+    if _sha256(directory / TOKENIZER) != manifest["tokenizer"]:
+        raise CheckpointError(
+            f"{directory / TOKENIZER}: not the tokenizer this checkpoint was made with; convert again from a directory "
+            "that holds the model's own tokenizer"
+        )
     raw = read_config(directory)
     family = model_family(raw)
     config = family.config_class.from_hf(raw)
@@ -151,16 +162,20 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     """
     file = directory / MANIFEST
     try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
+        manifest = parse_json(file.read_text(encoding="utf-8"))
     except OSError:
         raise UsageError(f"{directory}: {MANIFEST} is missing; `olmodetect convert` makes a checkpoint") from None
     except ValueError as error:
         raise CheckpointError(f"{file}: not a JSON file: {error}") from None
-    fields = {"name": str, "dtype": str, "weights_digest": str, "files": dict}
+    fields = {"name": str, "dtype": str, "weights_digest": str, "files": dict, "tokenizer": (str, NoneType)}
     readable = isinstance(manifest, dict) and manifest.get("format") == FORMAT and manifest.get("dtype") in DTYPES
     if not readable or not all(isinstance(manifest.get(field), kind) for field, kind in fields.items()):
         raise CheckpointError(f"{file}: not a manifest of format {FORMAT}; convert again with this version")
     return manifest
+
+
+def _sha256(file: Path) -> str | None:
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
 def _file_sizes(directory: Path) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 from conversion.model import DTYPES
 from olmodetect_jax.errors import UsageError
+from olmodetect_jax.files import parse_json
 
 CONFIG = "config.json"
 
@@ -38,7 +38,7 @@ def read_config(directory: Path) -> dict[str, Any]:
     """
     file = directory / CONFIG
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = parse_json(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{file}: cannot be read ({error.strerror}); a model directory needs it") from None
     except ValueError as error:

@@ -14,7 +14,7 @@ from conversion.keymaps import LeafSource, key_map, leaf_sources
 from conversion.model import DTYPES, LoadedModel, flatten
 from conversion.safetensors_reader import INDEX, SINGLE
 from olmodetect_jax.errors import one_of
-from olmodetect_jax.files import atomic_path, write_json
+from olmodetect_jax.files import write_json, write_tensors
 
 MAX_SHARD_BYTES = 5 * 10**9  # transformers' own default
 
@@ -90,12 +90,9 @@ def _tensor(leaf: Any, source: LeafSource, layer: int, dtype: str) -> np.ndarray
 
 def _write(file: Path, tensors: dict[str, np.ndarray]) -> None:
     """One safetensors file; transformers refuses one without the format in its metadata."""
-    from safetensors.numpy import save_file
-
-    # save_file writes memory as it lies: a transposed view would be written wrong without a word.
+    # Memory is written as it lies: a transposed view would be written wrong without a word.
     assert all(tensor.flags.c_contiguous for tensor in tensors.values())
-    with atomic_path(file) as temporary:  # also gives it the mode of any other new file; save_file makes it private
-        save_file(tensors, temporary, metadata={"format": "pt"})
+    write_tensors(file, tensors, {"format": "pt"})
 
 
 def _numpy_dtype(name: str) -> Any:

@@ -6,7 +6,6 @@ Only safetensors are read; pickled weights (`.bin`, `.pt`) can run code when the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from olmodetect_jax.errors import CheckpointError, UsageError
+from olmodetect_jax.files import parse_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -115,7 +115,7 @@ def _sharded(directory: Path, index: Path) -> dict[str, TensorInfo]:
 def _weight_map(index: Path) -> dict[str, str]:
     """Tensor name to shard file name, as the index says."""
     try:
-        content = json.loads(index.read_text(encoding="utf-8"))
+        content = parse_json(index.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{index}: not a JSON file: {error}") from None
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
@@ -153,7 +153,7 @@ def _check_size(file: Path) -> None:
     if len(prefix) < 8 or len(header) < length:
         raise CheckpointError(f"{file}: truncated: expected at least {8 + length} bytes, found {size}; fetch it again")
     try:
-        tensors = {name: value for name, value in json.loads(header).items() if name != "__metadata__"}
+        tensors = {name: value for name, value in parse_json(header).items() if name != "__metadata__"}
         expected = 8 + length + max((value["data_offsets"][1] for value in tensors.values()), default=0)
     except (ValueError, TypeError, LookupError, AttributeError):
         raise CheckpointError(f"{file}: its safetensors header is not readable; fetch it again") from None

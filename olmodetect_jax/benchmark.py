@@ -139,6 +139,9 @@ def read_benchmark(
         raise one_of("split", split, SPLITS)
     if variant not in VARIANTS:
         raise one_of("variant", variant, VARIANTS)
+    single = [s.id for s in subsets if variant == "shifted" and not s.variants]
+    if single:
+        raise UsageError(f"variant shifted: {', '.join(single)} have no such variant; choose others with --subsets")
     files = {s.id: tree.paths(root, s, split=split, variant=variant, size=size) for s in subsets}
     missing = [str(p) for paths in files.values() for p, _ in paths if not p.is_file()]
     if missing:

@@ -6,6 +6,7 @@ Nothing heavy is imported before a command runs, so that `--help` answers at onc
 from __future__ import annotations
 
 import errno
+import io
 import json
 import sys
 from pathlib import Path
@@ -32,6 +33,19 @@ Runs = Annotated[list[Path], typer.Argument(help="Run folders of `olmodetect sco
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
+def _model(path: Path) -> Path:
+    """The word `sample` stands for the embedded model, unless there is a folder of that name."""
+    from olmodetect_jax import sample
+
+    return sample.model_directory() if str(path) == "sample" and not path.exists() else path
+
+
+def _benchmark(path: Path | None) -> Path | None:
+    from olmodetect_jax import sample
+
+    return sample.benchmark_directory() if str(path) == "sample" and not Path("sample").exists() else path
+
+
 @app.callback(invoke_without_command=True)
 def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
     if version:
@@ -45,7 +59,7 @@ def quickstart(
     attacks: Attacks = "all",
     limit: Limit = None,
 ) -> None:
-    """Score the embedded model on the embedded benchmark; print the table, write report.html.
+    """Score the embedded model: table and report.
 
     Example: olmodetect quickstart --out quickstart
     """
@@ -62,7 +76,7 @@ def convert(
     dtype: Dtype = "float32",
     mesh: Mesh = None,
 ) -> None:
-    """Turn Hugging Face safetensors into an Orbax checkpoint that loads shard by shard.
+    """Hugging Face safetensors to an Orbax checkpoint.
 
     Example: olmodetect convert OLMo-2-0425-1B-Instruct olmo2-1b --dtype bfloat16
     """
@@ -70,18 +84,18 @@ def convert(
     from olmodetect_jax.commands.options import check_dtype
     from olmodetect_jax.models.sharding import leaf_sharding, make_mesh, parse_mesh
 
-    places = make_mesh(parse_mesh(mesh) if mesh else None)
-    model = run(hf_dir, out, check_dtype(dtype), lambda path, shape: leaf_sharding(places, path, shape))
+    places = make_mesh(parse_mesh(mesh) if mesh is not None else None)
+    model = run(_model(hf_dir), out, check_dtype(dtype), lambda path, shape: leaf_sharding(places, path, shape))
     print(f"{out}: {model.name}, {dtype}, weights {model.weights_digest[:12]}")
 
 
 @app.command()
 def export(
-    model: Annotated[Path, typer.Argument(help="Model directory: a checkpoint of `convert`, or Hugging Face.")],
+    model: Annotated[Path, typer.Argument(help="Model directory: of `convert` or Hugging Face; or the word sample.")],
     out: Annotated[Path, typer.Argument(help="Hugging Face directory to make.")],
     dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16; as stored if left out.")] = None,
 ) -> None:
-    """Turn a checkpoint back into Hugging Face safetensors.
+    """A checkpoint back to Hugging Face safetensors.
 
     Example: olmodetect export olmo2-1b olmo2-1b-hf
     """
@@ -89,6 +103,7 @@ def export(
     from conversion.export import export_hf
     from olmodetect_jax.commands.options import check_dtype
 
+    model = _model(model)
     loaded = load_model_directory(model)
     export_hf(loaded, out, dtype and check_dtype(dtype), source=model)
     print(f"{out}: {loaded.name}, {dtype or loaded.dtype}")
@@ -96,11 +111,16 @@ def export(
 
 @app.command()
 def score(
-    model: Annotated[Path, typer.Option(help="Model directory: a checkpoint of `convert`, or Hugging Face.")],
+    model: Annotated[Path, typer.Option(help="Model directory: of `convert` or Hugging Face; or the word sample.")],
     out: Annotated[Path, typer.Option(help="Run folder to make, or to go on with after a kill.")],
-    benchmark: Annotated[Path | None, typer.Option(help="Benchmark folder in the released layout.")] = None,
+    benchmark: Annotated[
+        Path | None, typer.Option(help="Benchmark folder in the released layout, or the word sample.")
+    ] = None,
     texts: Annotated[Path | None, typer.Option(help="JSONL file of your own texts, labelled or not.")] = None,
-    reference: Annotated[Path | None, typer.Option(help="JSONL file of non-members to hold --texts against.")] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option(help="JSONL file of non-members to hold --texts against; the sample has its own."),
+    ] = None,
     attacks: Attacks = "all",
     protocol: Annotated[
         str, typer.Option(help="audited, paper or release; `olmodetect protocols` shows them.")
@@ -122,20 +142,20 @@ def score(
         Path | None, typer.Option(help="Token-frequency table for dc_pdd; the model directory's own if left out.")
     ] = None,
 ) -> None:
-    """Score a benchmark, or your own texts, under a model.
+    """Score a benchmark, or your own texts.
 
-    Example: olmodetect score --model olmo2-1b --benchmark benchmark --out runs/olmo2-1b
+    Example: olmodetect score --model sample --benchmark sample --out runs/sample
 
-    Example: olmodetect score --model olmo2-1b --texts mine.jsonl --reference others.jsonl --out runs/mine
+    Example: olmodetect score --model sample --texts mine.jsonl --reference others.jsonl --out runs/mine
     """
     from olmodetect_jax.commands.score import ScoreOptions
     from olmodetect_jax.commands.score import score as run
 
     chosen = [s.strip() for s in subsets.split(",") if s.strip()] if subsets is not None else None
     options = ScoreOptions(
-        model=model, out=out, benchmark=benchmark, texts=texts, reference=reference, attacks=attacks, protocol=protocol,
-        settings=tuple(setting or ()), split=split, variant=variant, size=size, subsets=chosen, limit=limit,
-        dtype=dtype, mesh=mesh, token_budget=token_budget, frequencies=frequencies,
+        model=_model(model), out=out, benchmark=_benchmark(benchmark), texts=texts, reference=reference,
+        attacks=attacks, protocol=protocol, settings=tuple(setting or ()), split=split, variant=variant, size=size,
+        subsets=chosen, limit=limit, dtype=dtype, mesh=mesh, token_budget=token_budget, frequencies=frequencies,
     )  # fmt: skip
     scores = run(options)
     missing = sum(s.missing is not None for column in scores.values() for s in column)
@@ -145,7 +165,7 @@ def score(
 
 @app.command()
 def evaluate(runs: Runs) -> None:
-    """Turn scores into AUC and TPR@5%FPR by subset, domain, stage and All; writes metrics.json and tables/.
+    """AUC and TPR@5%FPR from scores; writes tables/.
 
     Example: olmodetect evaluate runs/olmo2-1b
     """
@@ -162,7 +182,7 @@ def evaluate(runs: Runs) -> None:
 
 @app.command()
 def report(runs: Runs, out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html")) -> None:
-    """Write one self-contained HTML page with tables, ROC curves and score histograms.
+    """One HTML page: tables, ROC curves, histograms.
 
     Example: olmodetect report runs/olmo2-1b --out report.html
     """
@@ -179,13 +199,13 @@ def frequencies(
     out: Annotated[Path, typer.Option(help="Table to write, such as MODEL/token_frequencies.safetensors.")],
     max_tokens: Annotated[int, typer.Option(help="Tokens of each text that count, from its start.")] = 4096,
 ) -> None:
-    """Count how often each token occurs in ordinary text, for the attack dc_pdd.
+    """Count tokens of ordinary text, for dc_pdd.
 
     Example: olmodetect frequencies web.jsonl --model olmo2-1b --out olmo2-1b/token_frequencies.safetensors
     """
     from olmodetect_jax.commands.frequencies import frequencies as run
 
-    table = run(texts, model, out, max_tokens=max_tokens)
+    table = run(texts, _model(model), out, max_tokens=max_tokens)
     print(f"{out}: {table.documents} documents, {table.counts.sum()} tokens")
 
 
@@ -207,7 +227,7 @@ def attacks(as_json: AsJson = False) -> None:
 
 @app.command()
 def protocols(as_json: AsJson = False) -> None:
-    """Show every protocol field with its value in each preset.
+    """List protocol fields and their presets.
 
     Example: olmodetect protocols --json
     """
@@ -228,22 +248,32 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         0 done; 1 the work failed (the message says at which file or record); 2 wrong usage or configuration.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character shows its code
+            stream.reconfigure(errors="backslashreplace")
     try:
         app(args=arguments, prog_name="olmodetect")
     except SystemExit as end:
         if end.code in (0, 2):  # done, or wrong usage: typer has said what is wrong
             return int(end.code)
-        print("interrupted; finished work is kept, the same command goes on from there", file=sys.stderr)
+        if not isinstance(end.__context__, OSError):  # a closed pipe is no news to whoever closed it
+            _say("interrupted; finished work is kept, the same command goes on from there")
         return 1
     except OlmoDetectError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _say(f"error: {error}")
         return error.exit_code
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         hint = "; free some space, finished work is kept" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-        print(f"error: {where}{error.strerror or error}{hint}", file=sys.stderr)
+        _say(f"error: {where}{error.strerror or error}{hint}")
         return 1
     return 0
+
+
+def _say(message: str) -> None:
+    """Prints to standard error; control characters from file and tensor names do not reach the terminal."""
+    shown = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in message)
+    print(shown, file=sys.stderr)
 
 
 def entry() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
+
+import zstandard
 
 from olmodetect_jax.errors import DataError
 
@@ -52,7 +57,7 @@ def scored_text(value: dict[str, Any]) -> str | None:
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (line number from 1, object) of a JSONL file.
+    """Yields (line number from 1, object) of a JSONL file, which may be compressed (`.gz`, `.zst`).
 
     Lines end at LF, CR LF or CR only: U+2028 and U+0085 may stand inside a text. Blank lines are skipped; a JSON
     value that is not an object comes wrapped under the key `value`.
@@ -60,26 +65,35 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         DataError: the file is missing, is not UTF-8, or a line is not JSON; names file and line.
     """
-    try:
-        file = path.open(encoding="utf-8-sig")  # default newline handling: exactly the three line ends above
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     number = 0
-    with file:
-        try:
+    try:
+        with _open(path) as file:
             for line in file:
                 number += 1
-                # Python's \s would strip U+2028 too, but outside a string that is no JSON anyway.
+                # Python's strip would take U+2028 too, but outside a string that is no JSON anyway.
                 if not line.strip():
                     continue
                 value = json.loads(line)
                 yield number, value if isinstance(value, dict) else {"value": value}
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}: not UTF-8 near line {number + 1}: {error.reason}") from None
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}, line {number}: not a JSON value: {error}") from None
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 near line {number + 1}: {error.reason}") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}, line {number}: not a JSON value: {error}") from None
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+        raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _open(path: Path) -> TextIO:
+    """A text file, compressed or not; the default newline handling knows LF, CR LF and CR, and no other line end."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig")
+    if path.suffix == ".zst":
+        stream = zstandard.ZstdDecompressor().decompressobj()
+        content = stream.decompress(path.read_bytes())
+        if not stream.eof:  # zstandard's own file reader takes a file that was cut off for a shorter one
+            raise EOFError("the compressed file is cut off")
+        return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig")
+    return path.open(encoding="utf-8-sig")
 
 
 def read_records(path: Path, *, subset: str, label: int | None = None) -> list[Record]:
@@ -91,11 +105,12 @@ def read_records(path: Path, *, subset: str, label: int | None = None) -> list[R
         label: the class of the whole file; None takes each record's own optional `label`.
 
     Raises:
-        DataError: the file holds no record, a text cannot be encoded, or a label is not one of
+        DataError: the file holds no record or no text at all, a text cannot be encoded, or a label is not one of
             1, 0, true, false, "member", "non-member"; names file, line and record.
     """
-    records = []
+    records, first = [], (0, "")
     for number, value in read_jsonl(path):
+        first = first if records else (number, ", ".join(value) or "no field")
         own_id = value.get("id")
         record_id = own_id.strip() if isinstance(own_id, str) and own_id.strip() else f"sample_{len(records)}"
         source = f"{path}, line {number}"
@@ -113,6 +128,8 @@ def read_records(path: Path, *, subset: str, label: int | None = None) -> list[R
         records.append(Record(record_id, text, own_label, subset, source))
     if not records:
         raise DataError(f"{path}: holds no record; expected one JSON object a line with a `text`")
+    if not any(r.text for r in records):
+        raise DataError(f"{path}: no record has a text; expected a field `text`, line {first[0]} has {first[1]}")
     return records
 
 

@@ -42,7 +42,7 @@ class TokenStatistics:
     Attributes:
         log_prob: [T-1] float32, log p of the token that came.
         mean: [T-1] float32, E_p[log p], minus the entropy.
-        variance: [T-1] float32, Var_p[log p], never negative.
+        variance: [T-1] float32, Var_p[log p]; rounded to bfloat16 it may come out slightly negative.
     """
 
     log_prob: np.ndarray

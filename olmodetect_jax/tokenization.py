@@ -8,7 +8,6 @@ tokenizer itself; `TokenizedText.special` counts them.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from olmodetect_jax.errors import UsageError
+from olmodetect_jax.errors import DataError, UsageError
+from olmodetect_jax.files import parse_json
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,32 +80,51 @@ class Tokenizer:
             if not path.is_file():
                 continue
             try:
-                value = json.loads(path.read_text(encoding="utf-8")).get(field)
-            except (ValueError, AttributeError) as error:
+                value = parse_json(path.read_text(encoding="utf-8")).get(field)
+            except (OSError, ValueError, AttributeError) as error:
                 raise UsageError(f"{path}: not a JSON object: {error}") from None
             if isinstance(value, dict):
                 value = value.get("content")
             if isinstance(value, list):  # some configs list several ends; the first is the text's own
                 value = value[0] if value else None
-            if isinstance(value, str):
-                value = self._fast.token_to_id(value)
-            if isinstance(value, int):
-                return value
+            if value is None:
+                continue
+            found = self._fast.token_to_id(value) if isinstance(value, str) else value
+            if type(found) is not int:
+                raise UsageError(f"{path}: {field} is {value!r}, which is no token of {self.path.name}")
+            return found
         return None
+
+    @property
+    def adds_tokens(self) -> bool:
+        """Whether it puts tokens of its own before or after every text (OLMo 2's does not)."""
+        return len(self._fast.encode("").ids) > 0
 
     def encode(self, text: str, max_tokens: int) -> TokenizedText:
         """Ids of one text, cut on the right to `max_tokens`."""
         return self.encode_all([text], max_tokens)[0]
 
     def encode_all(self, texts: Sequence[str], max_tokens: int) -> list[TokenizedText]:
-        """Ids of many texts, each cut on the right to `max_tokens`; texts already seen are not encoded again."""
+        """Ids of many texts, each cut on the right to `max_tokens`; remembered, for attacks ask for the same."""
         new = list(dict.fromkeys(t for t in texts if (t, max_tokens) not in self._known))
-        for text, encoding in zip(new, self._fast.encode_batch(new), strict=True):
+        for text, tokens in zip(new, self.encode_once(new, max_tokens), strict=True):
+            self._known[text, max_tokens] = tokens
+        return [self._known[t, max_tokens] for t in texts]
+
+    def encode_once(self, texts: Sequence[str], max_tokens: int) -> list[TokenizedText]:
+        """The same without remembering, for a corpus that is read once."""
+        encoded = []
+        try:
+            encodings = self._fast.encode_batch(texts)
+        except Exception as error:  # tokenizers raises bare Exception, for a text it has no token for
+            raise DataError(f"{self.path}: cannot encode a text: {error}") from None
+        for text, encoding in zip(texts, encodings, strict=True):
             ids = np.asarray(encoding.ids[:max_tokens], np.int32)
             cut = len(encoding.ids) > max_tokens
-            span = text[: encoding.offsets[max_tokens - 1][1]] if cut else text
-            self._known[text, max_tokens] = TokenizedText(ids, len(encoding.ids), span)
-        return [self._known[t, max_tokens] for t in texts]
+            encoded.append(
+                TokenizedText(ids, len(encoding.ids), text[: encoding.offsets[max_tokens - 1][1]] if cut else text)
+            )
+        return encoded
 
     @cached_property
     def _known(self) -> dict[tuple[str, int], TokenizedText]:

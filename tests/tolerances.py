@@ -7,6 +7,9 @@ TOKEN_LOGPROBS = 3e-5
 # The same text in another batch, padding or mesh, float32, a token (design, section 5).
 LAYOUT = 1e-5
 
+# The same with bfloat16 weights and activations: a value may round to the neighbouring one of eight bits.
+BFLOAT16_LAYOUT = 0.05
+
 # likelihood_logits.json: float32 statistics from given logits.
 STATISTICS_LOG_PROB = 2e-5
 STATISTICS_MEAN = 2e-5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -109,7 +110,9 @@ class ScoredText:
         if not self.text:
             missing = "the record has no text"
         elif len(self.targets) == 0:
-            missing = "a text of one token has nothing to score"
+            missing = "there is nothing to score after the first token"
+        elif not all(np.isfinite(a).all() for a in (self.log_prob, self.mean, self.variance)):
+            missing = "the model's statistics are not finite numbers: check its weights, or take another --dtype"
         elif not math.isfinite(value):
             missing = f"the score is {value}"
         return Score(
@@ -141,27 +144,38 @@ def score_texts(
     return scored
 
 
-class OnePass:
-    """An attack that reduces each text's own statistics; a subclass gives `id` and `value`."""
+class OnePass(ABC):
+    """An attack that reduces each text's own statistics; a subclass gives `id` and `value`.
+
+    Example:
+        class Median(OnePass):
+            id = "median"
+
+            def value(self, scored, protocol):
+                body = scored.body()
+                return body.result(float(np.median(body.log_prob)))
+    """
 
     id: ClassVar[str]
+    refuses_special_ids: ClassVar[bool] = True  # where the protocol says so
 
     def requests(
         self, records: Sequence[Record], tokenizer: Tokenizer, protocol: Choices
     ) -> Generator[Requests, Answers, list[ScoredText]]:
         """One pass over the records' texts."""
         scored = yield from score_texts([r.text for r in records], tokenizer, protocol)
-        refuse_special_ids(records, scored, protocol)
+        if self.refuses_special_ids:
+            refuse_special_ids(records, scored, protocol)
         return scored
 
     def score(self, records: Sequence[Record], answers: list[ScoredText], protocol: Choices) -> list[Score]:
         """One score a record, in order."""
         del records
-        return [self.value(scored, protocol) for scored in answers]
+        return [self.value(text, protocol) if len(text.targets) else text.result(math.nan) for text in answers]
 
+    @abstractmethod
     def value(self, scored: ScoredText, protocol: Choices) -> Score:
-        """The score of one text."""
-        raise NotImplementedError
+        """The score of one text that has at least one target; `scored.result(number)` makes it."""
 
 
 def refuse_special_ids(records: Sequence[Record], scored: Sequence[ScoredText], protocol: Choices) -> None:

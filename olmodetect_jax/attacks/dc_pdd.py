@@ -48,6 +48,7 @@ class DcPdd(OnePass):
     alpha: float
     table: FrequencyTable
     id: ClassVar[str] = "dc_pdd"
+    refuses_special_ids: ClassVar[bool] = False
 
     @cached_property
     def frequency(self) -> np.ndarray:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from olmodetect_jax.errors import DataError, UsageError
-from olmodetect_jax.files import atomic_path
+from olmodetect_jax.files import write_tensors
 from olmodetect_jax.tokenization import Tokenizer
 
+PART = 1000  # texts that are encoded at a time
 FILE_NAME = "token_frequencies.safetensors"  # beside a model's tokenizer.json
 
 
@@ -35,20 +39,23 @@ class FrequencyTable:
 
     def smoothed(self) -> np.ndarray:
         """[V] float64: (count + 1) / (total + V)."""
-        return (self.counts + 1) / (self.counts.sum() + len(self.counts))
+        counts = self.counts.astype(np.float64)
+        return (counts + 1) / (counts.sum() + len(counts))
+
+    def facts(self) -> dict[str, Any]:
+        """What a run's manifest says of the table."""
+        digest = hashlib.sha256(self.counts.astype("<i8").tobytes()).hexdigest()
+        return {"sha256": digest, "source": self.source, "documents": self.documents, "max_tokens": self.max_tokens}
 
     def save(self, path: Path) -> None:
         """Writes the table as one safetensors file."""
-        from safetensors.numpy import save_file
-
         facts = {
             "tokenizer_digest": self.tokenizer_digest,
             "documents": str(self.documents),
             "max_tokens": str(self.max_tokens),
             "source": self.source,
         }
-        with atomic_path(path) as temporary:
-            save_file({"counts": self.counts}, temporary, metadata=facts)
+        write_tensors(path, {"counts": self.counts}, facts)
 
     @classmethod
     def load(cls, path: Path) -> FrequencyTable:
@@ -66,7 +73,7 @@ class FrequencyTable:
             table = cls(
                 counts, facts["tokenizer_digest"], int(facts["documents"]), int(facts["max_tokens"]), facts["source"]
             )
-        except (OSError, SafetensorError, KeyError, ValueError) as error:
+        except (OSError, SafetensorError, KeyError, ValueError, AttributeError, TypeError) as error:
             raise DataError(f"{path}: not a token-frequency table: {error}") from None
         if counts.ndim != 1 or counts.dtype != np.int64 or not len(counts) or counts.min() < 0:
             raise DataError(f"{path}: expected non-negative counts [V] int64, got {counts.dtype} {counts.shape}")
@@ -76,13 +83,22 @@ class FrequencyTable:
         """Refuses another tokenizer's table.
 
         Raises:
-            UsageError: the table's tokenizer is not this one; says how to make the right table.
+            UsageError: the table's tokenizer is not this one (says how to make the right table), or its ids have gaps.
         """
+        _require_no_gaps(tokenizer)
         if self.tokenizer_digest != tokenizer.digest or len(self.counts) != tokenizer.vocabulary:
             raise UsageError(
                 f"dc_pdd: the frequency table was counted with another tokenizer (table {self.tokenizer_digest[:12]}, "
                 f"model {tokenizer.digest[:12]}); make one with: olmodetect frequencies TEXTS --model DIR --out FILE"
             )
+
+
+def _require_no_gaps(tokenizer: Tokenizer) -> None:
+    if tokenizer.largest_id >= tokenizer.vocabulary:
+        raise UsageError(
+            f"{tokenizer.path}: {tokenizer.vocabulary} tokens with ids up to {tokenizer.largest_id}; a frequency "
+            "table needs ids without gaps"
+        )
 
 
 def count_tokens(documents: Iterable[np.ndarray], *, vocabulary: int, max_tokens: int) -> np.ndarray:
@@ -104,14 +120,25 @@ def count_tokens(documents: Iterable[np.ndarray], *, vocabulary: int, max_tokens
 
 
 def build_table(texts: Iterable[str], tokenizer: Tokenizer, *, max_tokens: int, source: str) -> FrequencyTable:
-    """Counts the tokens of texts.
+    """Counts the tokens of texts, some at a time: a corpus need not fit into memory.
+
+    Args:
+        texts: any number of texts.
+        tokenizer: makes the ids.
+        max_tokens: tokens of a text that count, from its start.
+        source: what is counted, for people.
 
     Raises:
         DataError: there is no text.
+        UsageError: the tokenizer's ids have gaps.
     """
-    texts = list(texts)
-    if not texts:
+    _require_no_gaps(tokenizer)
+    counts, documents = np.zeros(tokenizer.vocabulary, np.int64), 0
+    remaining = iter(texts)
+    while part := list(itertools.islice(remaining, PART)):
+        ids = [t.ids for t in tokenizer.encode_once(part, max_tokens)]
+        counts += count_tokens(ids, vocabulary=tokenizer.vocabulary, max_tokens=max_tokens)
+        documents += len(part)
+    if not documents:
         raise DataError(f"{source}: no text to count tokens of")
-    ids = [t.ids for t in tokenizer.encode_all(texts, max_tokens)]
-    counts = count_tokens(ids, vocabulary=tokenizer.vocabulary, max_tokens=max_tokens)
-    return FrequencyTable(counts, tokenizer.digest, len(texts), max_tokens, source)
+    return FrequencyTable(counts, tokenizer.digest, documents, max_tokens, source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ class Lower:
         scored = yield from score_texts([*texts, *lowered], tokenizer, protocol)
         plain, lower = scored[: len(texts)], scored[len(texts) :]
         refuse_special_ids(records, plain, protocol)
+        refuse_special_ids(records, lower, protocol)
         return plain, lower
 
     def score(
@@ -41,11 +43,14 @@ class Lower:
         del records
         scores = []
         for plain, lower in zip(*answers, strict=True):
-            body = plain.body()
-            own, other = mean(body.log_prob, protocol), mean(lower.body().log_prob, protocol)
+            own, other = (mean(text.body().log_prob, protocol) for text in (plain, lower))
             if protocol.lower_form == "difference":
                 value = own - other
             else:
                 value = other / own if own else math.nan
-            scores.append(body.result(value))
+            score = plain.body().result(value)
+            hole = lower.body().result(value).missing
+            if hole and not score.missing:
+                score = dataclasses.replace(score, value=math.nan, missing=f"in lower case: {hole}")
+            scores.append(dataclasses.replace(score, special_ids=plain.special_ids + lower.special_ids))
         return scores

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -28,6 +29,7 @@ _MAKERS: dict[str, Callable[[Hyperparameters, Path], Attack]] = {
     "dc_pdd": lambda h, frequencies: DcPdd(h["dc_pdd_alpha"], _load_table(frequencies)),
 }
 ATTACKS = tuple(_MAKERS)
+assert set(ATTACKS) <= set(TITLES), "every attack needs its title in attacks/base.py"
 
 
 def attack_ids(text: str) -> tuple[str, ...]:
@@ -36,9 +38,9 @@ def attack_ids(text: str) -> tuple[str, ...]:
     Raises:
         UsageError: an unknown attack, or none.
     """
-    if text.strip() == "all":
-        return ATTACKS
     names = [name.strip() for name in text.split(",") if name.strip()]
+    if "all" in names:
+        names = [*ATTACKS, *(name for name in names if name != "all")]
     for name in names:
         if name not in ATTACKS:
             raise one_of("--attacks", name, (*ATTACKS, "all"))
@@ -47,24 +49,25 @@ def attack_ids(text: str) -> tuple[str, ...]:
     return tuple(a for a in ATTACKS if a in names)
 
 
-def load_hyperparameters(size: str | None, overrides: Mapping[str, str]) -> dict[str, float]:
+def load_hyperparameters(model: str, overrides: Mapping[str, str]) -> dict[str, float]:
     """The values of one model, with single ones replaced.
 
     Args:
-        size: of the model, or None for any other model.
+        model: its name; the published Instruct models have values of their own.
         overrides: name to value, as text.
 
     Raises:
         UsageError: an unknown name, or a value outside its range.
     """
     config = load_yaml(config_path("attacks", "hyperparameters.yaml"))
-    values: dict[str, float] = {**config["default"], **config["models"].get(size, {})}
+    own = next((v for name, v in config["models"].items() if name.lower() == model.lower()), {})
+    values: dict[str, float] = {**config["default"], **own}
     for name, text in overrides.items():
         try:
             values[name] = float(text)
         except ValueError:
             raise UsageError(f"{name}: expected a number, got {text!r}") from None
-        largest = 1.0 if name.startswith("min_k") else float("inf")
+        largest = 1.0 if name.startswith("min_k") else sys.float_info.max
         if not 0 < values[name] <= largest:
             raise UsageError(f"{name}: expected a number above 0{' and at most 1' if largest == 1 else ''}, got {text}")
     return values
@@ -86,9 +89,10 @@ def build_attacks(ids: Sequence[str], hyperparameters: Hyperparameters, frequenc
 
 def _load_table(path: Path) -> FrequencyTable:
     if not path.is_file():
+        others = ",".join(name for name in ATTACKS if name != "dc_pdd")
         raise UsageError(
             f"dc_pdd: no token-frequency table at {path}; count one on text outside both classes with "
-            f"`olmodetect frequencies TEXTS.jsonl --model DIR --out {FILE_NAME}` and give it with --frequencies FILE, "
-            f"or leave {TITLES['dc_pdd']} out with --attacks"
+            f"`olmodetect frequencies TEXTS --model MODEL --out MODEL/{FILE_NAME}` (it is found there, or given with "
+            f"--frequencies), or leave the attack out: --attacks {others}"
         )
     return FrequencyTable.load(path)

@@ -1,1 +1,1 @@
-"""What each command of the command line does; `olmodetect_jax.cli` only reads the options."""
+"""Whole jobs, from options to files: what the command line and the scripts call."""

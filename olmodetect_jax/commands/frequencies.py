@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from olmodetect_jax.attacks.frequencies import FrequencyTable, build_table
 from olmodetect_jax.errors import UsageError
-from olmodetect_jax.records import read_records
+from olmodetect_jax.records import read_jsonl, scored_text
+from olmodetect_jax.runtime.progress import progress
 from olmodetect_jax.tokenization import Tokenizer
 
 
@@ -25,8 +26,17 @@ def frequencies(texts: Sequence[Path], model: Path, out: Path, *, max_tokens: in
     """
     if max_tokens < 1:
         raise UsageError(f"--max-tokens: expected a positive number, got {max_tokens}")
-    records = [r for path in texts for r in read_records(path, subset="reference")]
+    tokenizer = Tokenizer(model)
     source = ", ".join(path.name for path in texts)
-    table = build_table((r.text for r in records if r.text), Tokenizer(model), max_tokens=max_tokens, source=source)
+    size = sum(path.stat().st_size for path in texts if path.is_file())
+    with progress("Counting", size, unit="bytes") as advance:
+        table = build_table(_texts(texts, advance), tokenizer, max_tokens=max_tokens, source=source)
     table.save(out)
     return table
+
+
+def _texts(paths: Sequence[Path], advance: Callable[[int], None]) -> Iterator[str]:
+    """Every text of the files; says after each file how many bytes of it are done."""
+    for path in paths:
+        yield from (text for _, value in read_jsonl(path) if (text := scored_text(value)))
+        advance(path.stat().st_size)

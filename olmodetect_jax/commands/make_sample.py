@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from conversion import load_model_directory
 from conversion.digest import weights_digest
 from conversion.export import export_hf
 from conversion.model import LoadedModel
@@ -83,7 +84,8 @@ def make_sample(sources: Path, out: Path, recipe: Recipe = RECIPE) -> dict[str, 
             "made_with": {name: version(name) for name in ("jax", "flax", "optax", "numpy")},
         }
         write_json(made / TRAINING, facts)
-        shutil.rmtree(out / sample.MODEL, ignore_errors=True)
+        for name in (sample.MODEL, "benchmark"):
+            shutil.rmtree(out / name, ignore_errors=True)
         shutil.copytree(made, out, dirs_exist_ok=True)
     return facts
 
@@ -113,10 +115,11 @@ def _train_model(data: SampleData, directory: Path, recipe: Recipe) -> tuple[dic
         source="texts of the sample's sources in neither class and never trained on",
     )
     table.save(directory / FILE_NAME)
+    digest = load_model_directory(directory, "bfloat16").weights_digest
     losses = {
         stage: {"first": values[0], "last": values[-1], "steps": len(values)} for stage, values in history.items()
     }
-    return losses, model.weights_digest
+    return losses, digest
 
 
 def _steps(documents: list[Any], stage: Stage, recipe: Recipe) -> int:

@@ -12,19 +12,19 @@ from olmodetect_jax.protocol import Protocol, load_protocol
 DTYPES = ("float32", "bfloat16")
 
 
-def choices(preset: str, settings: Sequence[str], size: str | None) -> tuple[Protocol, dict[str, float]]:
+def choices(preset: str, settings: Sequence[str], model: str) -> tuple[Protocol, dict[str, float]]:
     """The protocol and the hyperparameters, after the `--set NAME=VALUE` of the command line.
 
     Args:
         preset: name of the protocol.
         settings: as given.
-        size: of the model, for its published hyperparameters; None for any other model.
+        model: its name, for its published hyperparameters.
 
     Raises:
         UsageError: a setting that is not NAME=VALUE, or an unknown name or value.
     """
     fields = {f.name for f in dataclasses.fields(Protocol)} - {"preset"}
-    defaults = load_hyperparameters(size, {})
+    defaults = load_hyperparameters(model, {})
     of_protocol, of_attacks = {}, {}
     for setting in settings:
         name, separator, value = setting.partition("=")
@@ -36,7 +36,7 @@ def choices(preset: str, settings: Sequence[str], size: str | None) -> tuple[Pro
             of_attacks[name] = value
         else:
             raise one_of("--set", name, sorted(fields | set(defaults)))
-    return load_protocol(preset, of_protocol), load_hyperparameters(size, of_attacks)
+    return load_protocol(preset, of_protocol), load_hyperparameters(model, of_attacks)
 
 
 def check_dtype(dtype: str) -> str:

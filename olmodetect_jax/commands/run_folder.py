@@ -2,43 +2,80 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from olmodetect_jax.attacks.base import Score
 from olmodetect_jax.attacks.registry import ATTACKS
-from olmodetect_jax.errors import DataError, UsageError
-from olmodetect_jax.files import atomic_path, write_json
+from olmodetect_jax.errors import DataError, OlmoDetectError, UsageError
+from olmodetect_jax.files import atomic_path, parse_json, remove_temporaries, write_json
 from olmodetect_jax.records import Record
 
 # May differ when a run goes on; of a model, a benchmark and texts their digests count, not their paths.
-_FREE = {"created_at", "command", "attacks", "libraries", "mesh", "version", "texts"}
+_FREE = {"created_at", "command", "attacks", "libraries", "mesh", "version", "texts", "reference"}
 
 
 def join_run(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Writes the manifest, or goes on with the run that is there if it is the same but for its attacks.
+    """Starts a run, or goes on with the one that is there if it is the same but for its attacks.
+
+    The manifest on disk names only attacks whose scores are there.
+
+    Returns:
+        The manifest to write when the scores are there too: it names the attacks of both.
 
     Raises:
         UsageError: the folder holds a run of something else; names the field.
+        DataError: what is there is not a manifest.
     """
+    remove_temporaries(path.parent)
+    there: dict[str, Any] = {"attacks": [], "created_at": manifest["created_at"]}
     if path.exists():
-        try:
-            there = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise DataError(f"{path}: not JSON: {error}; delete it or choose another --out") from None
+        there = _read(path)
+        if manifest["frequencies"] is None or there.get("frequencies") is None:  # dc_pdd is in one of the two only
+            known = manifest["frequencies"] or there.get("frequencies")
+            manifest, there = {**manifest, "frequencies": known}, {**there, "frequencies": known}
         for name in sorted((set(manifest) | set(there)) - _FREE):
             if _without_path(there.get(name)) != _without_path(manifest.get(name)):
-                raise UsageError(
-                    f"{path.parent}: holds a run with another {name} ({_short(there.get(name))}, now "
-                    f"{_short(manifest.get(name))}); choose another --out"
-                )
-        attacks = [a for a in ATTACKS if a in {*there["attacks"], *manifest["attacks"]}]
-        manifest = {**manifest, "created_at": there["created_at"], "attacks": attacks}
-    write_json(path, manifest)
-    return manifest
+                was, now = _short(there.get(name)), _short(manifest.get(name))
+                what = "other texts" if name == "records" else f"another {name} ({was}, now {now})"
+                raise UsageError(f"{path.parent}: holds a run with {what}; choose another --out")
+    manifest = {**manifest, "created_at": there["created_at"]}
+    write_json(path, {**manifest, "attacks": there["attacks"]})
+    return {**manifest, "attacks": [a for a in ATTACKS if a in {*there["attacks"], *manifest["attacks"]}]}
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Holds a run folder for one process: two would remove each other's unfinished files.
+
+    Raises:
+        OlmoDetectError: another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OlmoDetectError(
+                f"{folder}: another `olmodetect score` is writing there; wait for it to end"
+            ) from None
+        yield
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        value = parse_json(path.read_text(encoding="utf-8"))
+        if isinstance(value["attacks"], list) and isinstance(value["created_at"], str):
+            return value
+        problem = "attacks or created_at has another type"
+    except (ValueError, KeyError, TypeError) as error:
+        problem = repr(error)
+    raise DataError(f"{path}: not a run's manifest ({problem}); delete it or choose another --out")
 
 
 def _without_path(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import platform
+import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,19 +16,18 @@ from typing import Any
 
 from olmodetect_jax import __version__, sample
 from olmodetect_jax.attacks.base import Score
-from olmodetect_jax.attacks.frequencies import FILE_NAME
+from olmodetect_jax.attacks.frequencies import FILE_NAME, FrequencyTable
 from olmodetect_jax.attacks.registry import attack_ids, build_attacks
 from olmodetect_jax.attacks.rounds import Engine, run_attacks
-from olmodetect_jax.benchmark import SIZES, read_benchmark, tree_of
+from olmodetect_jax.benchmark import SIZES, SPLITS, VARIANTS, read_benchmark, tree_of
 from olmodetect_jax.commands.options import check_dtype, choices
-from olmodetect_jax.commands.run_folder import join_run, say_holes, write_scores
+from olmodetect_jax.commands.run_folder import join_run, run_lock, say_holes, write_scores
 from olmodetect_jax.errors import DataError, UsageError, one_of
+from olmodetect_jax.evaluation.runs import MANIFEST_FORMAT, REFERENCE, TEXTS
 from olmodetect_jax.files import write_json
 from olmodetect_jax.protocol import Protocol
 from olmodetect_jax.records import MEMBER, NON_MEMBER, Record, read_records
 from olmodetect_jax.tokenization import Tokenizer
-
-TEXTS, REFERENCE = "texts", "reference"  # the subsets of a run over a user's own texts
 
 
 @dataclass(frozen=True)
@@ -65,65 +64,91 @@ def score(options: ScoreOptions) -> dict[tuple[str, str], list[Score]]:
     Raises:
         OlmoDetectError: whatever is wrong with the options, the records, the model or the run folder.
     """
+    from conversion import model_directory_name
     from olmodetect_jax.models.registry import model_size
 
     ids = attack_ids(options.attacks)
-    check_dtype(options.dtype)
-    if options.size not in (None, *SIZES):
-        raise one_of("--size", options.size, SIZES)
-    size = options.size or model_size(options.model.resolve().name)
-    protocol, hyperparameters = choices(options.protocol, options.settings, size)
+    _check(options, ids)
+    name = model_directory_name(options.model)
+    size = options.size or model_size(name)
+    protocol, hyperparameters = choices(options.protocol, options.settings, name)
     records = _read(options, size)
+    _say_reference(options, records)
     tokenizer = Tokenizer(options.model)
-    attacks = build_attacks(ids, hyperparameters, options.frequencies or options.model / FILE_NAME)
-    engine, facts, context = _engine(options, protocol, tokenizer)
-    manifest = {
-        "format": 1,
-        "command": "score",
-        "version": __version__,
-        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        **facts,
-        **_source(options),
-        "records": _records_digest(records),
-        "limit": options.limit,
-        "protocol": {"preset": protocol.preset, "fields": protocol.fields(), "changed": protocol.changed()},
-        "max_tokens_used": min(protocol.max_tokens, context),
-        "hyperparameters": hyperparameters,
-        "attacks": list(ids),
-        "subsets": [name for name in records if name != REFERENCE],
-        "libraries": _libraries(),
-    }
-    manifest["model"]["size"] = size
-    manifest = join_run(options.out / "manifest.json", manifest)
-    capped = dataclasses.replace(protocol, max_tokens=manifest["max_tokens_used"])
-    scores = run_attacks(attacks, records, tokenizer, capped, engine)
-    shares = {a: _reference_shares(scores, a) for a in ids} if REFERENCE in records else {}
-    for (attack, subset), column in scores.items():
-        path = options.out / "scores" / attack / f"{subset}.jsonl"
-        write_scores(path, records[subset], column, shares.get(attack) if subset == TEXTS else None)
-    write_json(options.out / "manifest.json", manifest)
+    if tokenizer.adds_tokens:
+        print(
+            f"warning: {tokenizer.path} puts tokens of its own around every text; they are scored too", file=sys.stderr
+        )
+    frequencies = options.frequencies or options.model / FILE_NAME
+    attacks = build_attacks(ids, hyperparameters, frequencies)
+    with run_lock(options.out):
+        engine, facts, context = _engine(options, protocol, tokenizer)
+        manifest = {
+            "format": MANIFEST_FORMAT,
+            "command": "score",
+            "version": __version__,
+            "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            **facts,
+            **_source(options),
+            "records": _records_digest(records),
+            "record_counts": {name: len(rs) for name, rs in records.items()},
+            "limit": options.limit,
+            "protocol": {"preset": protocol.preset, "fields": protocol.fields(), "changed": protocol.changed()},
+            "max_tokens_used": min(protocol.max_tokens, context),
+            "hyperparameters": hyperparameters,
+            "frequencies": FrequencyTable.load(frequencies).facts() if "dc_pdd" in ids else None,
+            "attacks": list(ids),
+            "subsets": [name for name in records if name != REFERENCE],
+            "libraries": {name: version(name) for name in ("jax", "flax", "numpy", "tokenizers")},
+            "zlib": _zlib_build(),
+        }
+        manifest["model"]["size"] = size
+        finished = join_run(options.out / "manifest.json", manifest)
+        capped = dataclasses.replace(protocol, max_tokens=manifest["max_tokens_used"])
+        scores = run_attacks(attacks, records, tokenizer, capped, engine)
+        shares = {a: _reference_shares(scores, a) for a in ids} if REFERENCE in records else {}
+        for (attack, subset), column in scores.items():
+            path = options.out / "scores" / attack / f"{subset}.jsonl"
+            write_scores(path, records[subset], column, shares.get(attack) if subset == TEXTS else None)
+        write_json(options.out / "manifest.json", finished)
     say_holes(records, scores)
+    if all(s.missing for column in scores.values() for s in column):
+        raise DataError(f"{options.out}: no record has a score; the score files say why")
     return scores
 
 
-def _read(options: ScoreOptions, size: str | None) -> dict[str, list[Record]]:
+def _check(options: ScoreOptions, attacks: Sequence[str]) -> None:
+    """Refuses options that are outside their range or do not go together, before anything is read."""
+    check_dtype(options.dtype)
+    closed = (("--size", options.size, (None, *SIZES)), ("--split", options.split, SPLITS),
+              ("--variant", options.variant, VARIANTS))  # fmt: skip
+    for field, value, allowed in closed:
+        if value not in allowed:
+            raise one_of(field, value, [a for a in allowed if a])
     if (options.benchmark is None) == (options.texts is None):
         raise UsageError("give either --benchmark DIR or --texts FILE")
     if options.limit is not None and options.limit < 1:
         raise UsageError(f"--limit: expected a positive number of records, got {options.limit}")
     if options.token_budget < 1:
         raise UsageError(f"--token-budget: expected a positive number of tokens, got {options.token_budget}")
+    if options.frequencies is not None and "dc_pdd" not in attacks:
+        raise UsageError("--frequencies goes with the attack dc_pdd")
+    if options.texts is not None and options.subsets is not None:
+        raise UsageError("--subsets goes with --benchmark")
+    if options.subsets == []:
+        raise UsageError("--subsets: none named")
+    if options.benchmark is not None and options.reference is not None:
+        raise UsageError("--reference goes with --texts; a benchmark has its own non-members")
+
+
+def _read(options: ScoreOptions, size: str | None) -> dict[str, list[Record]]:
     if options.benchmark is not None:
-        if options.reference is not None:
-            raise UsageError("--reference goes with --texts; a benchmark has its own non-members")
         tree = tree_of(options.benchmark)
         subsets = tree.select(options.subsets)
         records = read_benchmark(
             options.benchmark, tree, subsets, split=options.split, variant=options.variant, size=size
         )
     else:
-        if options.subsets:
-            raise UsageError("--subsets goes with --benchmark")
         records = {TEXTS: read_records(options.texts, subset=TEXTS)}
         reference = _reference(options)
         if reference:
@@ -146,6 +171,14 @@ def _reference(options: ScoreOptions) -> list[Record]:
     return [dataclasses.replace(r, subset=REFERENCE) for rs in found.values() for r in rs if r.label == NON_MEMBER]
 
 
+def _say_reference(options: ScoreOptions, records: Mapping[str, Sequence[Record]]) -> None:
+    if REFERENCE in records:
+        origin = options.reference or "the embedded benchmark; give --reference for texts more like yours"
+        print(f"reference: {len(records[REFERENCE])} non-members of {origin}")
+    elif TEXTS in records:
+        print("no reference: give --reference FILE, texts the model cannot have seen, to hold the scores against")
+
+
 def _first(records: list[Record], limit: int | None) -> list[Record]:
     """The first `limit` records of each class."""
     if limit is None:
@@ -166,14 +199,15 @@ def _engine(options: ScoreOptions, protocol: Protocol, tokenizer: Tokenizer) -> 
     from olmodetect_jax.scoring.scorer import Scorer
     from olmodetect_jax.scoring.store import Provenance, Store
 
-    mesh = make_mesh(parse_mesh(options.mesh) if options.mesh else None)
+    mesh = make_mesh(parse_mesh(options.mesh) if options.mesh is not None else None)
     loaded = load_model_directory(options.model, options.dtype, lambda path, shape: leaf_sharding(mesh, path, shape))
     if tokenizer.largest_id >= loaded.config.vocab_size:
         raise UsageError(
             f"{tokenizer.path}: its ids go up to {tokenizer.largest_id}, but the model has {loaded.config.vocab_size} "
             "embedding rows; this is another model's tokenizer"
         )
-    provenance = Provenance(loaded.weights_digest, tokenizer.digest, options.dtype, protocol.score_dtype)
+    config = json.dumps(dataclasses.asdict(loaded.config), sort_keys=True)
+    provenance = Provenance(loaded.weights_digest, tokenizer.digest, config, options.dtype, protocol.score_dtype)
     store = Store(options.out / "statistics", provenance)
     scorer = Scorer(loaded.module(), mesh, store, logits_dtype=protocol.score_dtype, token_budget=options.token_budget)
     model = {
@@ -181,6 +215,8 @@ def _engine(options: ScoreOptions, protocol: Protocol, tokenizer: Tokenizer) -> 
         "path": str(options.model),
         "weights_digest": loaded.weights_digest,
         "tokenizer_digest": tokenizer.digest,
+        "eos_id": tokenizer.eos_id,
+        "config": dataclasses.asdict(loaded.config),
     }
     facts = {"model": model, "dtype": options.dtype, "mesh": dict(mesh.shape)}
     return scorer.answer, facts, loaded.config.max_position_embeddings
@@ -188,7 +224,8 @@ def _engine(options: ScoreOptions, protocol: Protocol, tokenizer: Tokenizer) -> 
 
 def _source(options: ScoreOptions) -> dict[str, Any]:
     if options.benchmark is None:
-        return {"benchmark": None, "texts": str(options.texts), "split": None, "variant": None}
+        files = {"texts": str(options.texts), "reference": str(options.reference or "") or None}
+        return {"benchmark": None, **files, "split": None, "variant": None}
     benchmark = {"path": str(options.benchmark), "tree": tree_of(options.benchmark).name}
     return {"benchmark": benchmark, "texts": None, "split": options.split, "variant": options.variant}
 
@@ -201,15 +238,10 @@ def _records_digest(records: Mapping[str, Sequence[Record]]) -> dict[str, str]:
     }
 
 
-def _libraries() -> dict[str, str]:
-    # Zlib's lengths, and with them its scores, depend on the build of zlib.
-    names = ("jax", "flax", "numpy", "tokenizers")
+def _zlib_build() -> dict[str, str]:
+    """Zlib's lengths, and with them its scores, depend on the build: a run does not go on with another."""
     builds = {"zlib": zlib.ZLIB_RUNTIME_VERSION, "zlib-ng": getattr(zlib, "ZLIBNG_VERSION", None)}
-    return {
-        "python": platform.python_version(),
-        **{n: version(n) for n in names},
-        **{k: v for k, v in builds.items() if v},
-    }
+    return {name: build for name, build in builds.items() if build}
 
 
 def _reference_shares(scores: Mapping[tuple[str, str], list[Score]], attack: str) -> list[float | None]:

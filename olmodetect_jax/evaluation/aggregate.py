@@ -1,6 +1,6 @@
 """From subsets to domains, stages and All: plain means of unrounded values; a missing part is missing above too.
 
-Evaluation spec, section 2. The same rule serves the AUC, the TPR and every other value of a subset.
+The same rule serves the AUC, the TPR and every other value of a subset.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Metrics of one attack on one subset: AUC, TPR at a low FPR, partial AUC and DeLong's variance (evaluation spec, 1).
+"""Metrics of one attack on one subset: AUC, TPR at a low FPR, partial AUC and DeLong's variance.
 
 A score is higher for a likelier member, always; members are the positive class.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,13 @@ from olmodetect_jax.records import MEMBER, NON_MEMBER, read_jsonl
 
 MANIFEST_FORMAT = 1
 TEXTS = "texts"  # the one subset of a run of a user's own texts
+REFERENCE = "reference"  # the non-members it may be held against; no subset, so no metric sees them
 
 _NoneType = type(None)
 _REQUIRED: dict[str, tuple[type, ...]] = {
     "model": (dict,), "model.name": (str,), "benchmark": (dict, _NoneType), "split": (str, _NoneType),
     "variant": (str, _NoneType), "protocol": (dict,), "protocol.preset": (str,), "protocol.fields": (dict,),
-    "protocol.changed": (dict,), "attacks": (list,), "subsets": (list,),
+    "protocol.changed": (dict,), "attacks": (list,), "subsets": (list,), "record_counts": (dict,),
 }  # fmt: skip
 
 
@@ -37,6 +38,8 @@ class Score:
         value: the score, finite, higher = more likely a member; None if there is no usable one.
         missing: why there is no score; None if there is one.
         truncated: whether only the start of the text was read.
+        n_tokens: tokens of the whole text; None if the line does not say.
+        reference_share: share of the reference's non-members that score at least as high; None without one.
     """
 
     record_id: str
@@ -45,6 +48,8 @@ class Score:
     value: float | None
     missing: str | None
     truncated: bool
+    n_tokens: int | None = None
+    reference_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class Run:
         subsets: subset ids, in the tree's order.
         scores: attack id to subset id to the lines of its score file. An attack that is not defined on a subset's
             domain may lack it.
+        reference: attack id to the lines of the reference that a user's own texts are held against; empty without one.
     """
 
     path: Path
@@ -67,6 +73,7 @@ class Run:
     attacks: tuple[str, ...]
     subsets: tuple[str, ...]
     scores: Mapping[str, Mapping[str, tuple[Score, ...]]]
+    reference: Mapping[str, tuple[Score, ...]]
 
     @property
     def model(self) -> str:
@@ -100,6 +107,10 @@ def read_run(path: Path) -> Run:
     manifest_path = path / "manifest.json"
     manifest = _read_manifest(manifest_path)
     tree = _tree_of(manifest, manifest_path)
+    if not manifest["attacks"]:
+        raise DataError(
+            f"{manifest_path}: no attack has finished in this run; run the same olmodetect score command again"
+        )
     attacks = _known_ids(manifest, "attacks", list(TITLES), manifest_path)
     subsets = _known_ids(manifest, "subsets", [s.id for s in tree.subsets] if tree else [TEXTS], manifest_path)
     scores: dict[str, dict[str, tuple[Score, ...]]] = {}
@@ -109,12 +120,27 @@ def read_run(path: Path) -> Run:
             file = path / "scores" / attack / f"{subset}.jsonl"
             if file.is_file():
                 scores[attack][subset] = read_scores(file)
+                wanted, found = manifest["record_counts"].get(subset), len(scores[attack][subset])
+                if found != wanted:
+                    raise DataError(
+                        f"{file}: {found} lines, but {manifest_path} says {wanted} records; "
+                        "run the same `olmodetect score` command again to write it anew"
+                    )
             elif tree is None or _defined_on(attack, subset, tree):
                 raise DataError(
                     f"{file}: no such file, but {manifest_path} lists attack {attack} and subset {subset}; "
                     "run the same `olmodetect score` command again to complete the run"
                 )
-    return Run(path, manifest, tree, attacks, subsets, scores)
+    reference = _reference(path, attacks) if tree is None else {}
+    return Run(path, manifest, tree, attacks, subsets, scores, reference)
+
+
+def _reference(path: Path, attacks: Sequence[str]) -> dict[str, tuple[Score, ...]]:
+    """The reference's scores under every attack; empty if the run had none."""
+    files = {attack: path / "scores" / attack / f"{REFERENCE}.jsonl" for attack in attacks}
+    if not any(file.is_file() for file in files.values()):
+        return {}
+    return {attack: read_scores(file) for attack, file in files.items()}
 
 
 def read_scores(path: Path) -> tuple[Score, ...]:
@@ -148,8 +174,14 @@ def _score(line: dict[str, Any], source: str) -> Score:
     elif not is_valid_score(value):
         missing = f"not a finite number: {_short(value)}"
     _require_unicode([record_id, line["text_sha1"], missing or ""], where)
+    n_tokens, share = line.get("n_tokens"), line.get("reference_share")
+    if n_tokens is not None and type(n_tokens) is not int:
+        raise DataError(f"{where}: field n_tokens: expected an integer, got {_short(n_tokens)}")
+    if share is not None and not (is_valid_score(share) and 0 <= share <= 1):
+        raise DataError(f"{where}: field reference_share: expected a number from 0 to 1 or null, got {_short(share)}")
     score = float(value) if missing is None else None
-    return Score(record_id, line["text_sha1"], label, score, missing, line.get("truncated") is True)
+    truncated = line.get("truncated") is True
+    return Score(record_id, line["text_sha1"], label, score, missing, truncated, n_tokens, share)
 
 
 def _short(value: object, limit: int = 60) -> str:
@@ -172,7 +204,7 @@ def _no_constant(name: str) -> None:
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise DataError(
             f"{path}: no such file, so {path.parent} is not a run folder; `olmodetect score --out RUN` makes one"
         ) from None

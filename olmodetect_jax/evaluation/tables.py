@@ -26,12 +26,14 @@ from olmodetect_jax.evaluation.aggregate import (
     method_avg,
     model_avg,
 )
+from olmodetect_jax.evaluation.formatting import printable, two_decimals
 from olmodetect_jax.evaluation.runs import Run, Score, read_run
+from olmodetect_jax.evaluation.texts import TextTable, print_texts, text_table, texts_csv
 from olmodetect_jax.files import write_json, write_text
 
 METRICS_FORMAT = 1
 METHOD_AVG = "method_avg"
-ABSENT = "–"
+FEW = 20  # with fewer non-members, 5% of them is less than one
 
 
 @dataclass(frozen=True)
@@ -114,12 +116,14 @@ class RunMetrics:
         subsets: attack id to subset id to metrics.
         rows: one an attack in the run's order, then Method-Avg if there are two unsupervised attacks or more.
         columns: subsets, domains and stages in the tree's order, then All; for a user's own texts one subset.
+        texts: a user's own texts one by one; None for a benchmark.
     """
 
     run: Run
     subsets: Mapping[str, Mapping[str, SubsetMetrics]]
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
+    texts: TextTable | None
 
 
 def evaluate(run_paths: Sequence[Path]) -> list[RunMetrics]:
@@ -142,7 +146,7 @@ def evaluate_run(run: Run) -> RunMetrics:
         auc = {name: value.auc for name, value in subsets[attack].items()}
         tpr = {name: value.tpr_at_5fpr for name, value in subsets[attack].items()}
         rows.append(Row(attack, TITLES[attack], _aggregate(run, attack, auc), _aggregate(run, attack, tpr)))
-    return RunMetrics(run, subsets, _with_method_avg(rows), _columns(run))
+    return RunMetrics(run, subsets, _with_method_avg(rows), _columns(run), text_table(run))
 
 
 def _with_method_avg(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -223,7 +227,10 @@ def mean_over_runs(results: Sequence[RunMetrics]) -> tuple[Row, ...]:
 
 
 def write_tables(metrics: RunMetrics, run_path: Path) -> None:
-    """Writes `metrics.json`, `tables/auc.csv` and `tables/tpr_at_5fpr.csv` into a run folder; unrounded values."""
+    """Writes `metrics.json`, `tables/auc.csv`, `tables/tpr_at_5fpr.csv` and, of own texts, `tables/texts.csv`.
+
+    Values are unrounded.
+    """
     write_json(run_path / "metrics.json", _json(metrics))
     for name, values in (("auc", [r.auc for r in metrics.rows]), ("tpr_at_5fpr", [r.tpr for r in metrics.rows])):
         file = io.StringIO(newline="")
@@ -234,6 +241,8 @@ def write_tables(metrics: RunMetrics, run_path: Path) -> None:
         for row, value in zip(metrics.rows, values, strict=True):
             writer.writerow([row.id, row.title, *(c.of(value) for c in metrics.columns)])
         write_text(run_path / "tables" / f"{name}.csv", file.getvalue())
+    if metrics.texts:
+        write_text(run_path / "tables" / "texts.csv", texts_csv(metrics.texts))
 
 
 def _json(metrics: RunMetrics) -> dict[str, Any]:
@@ -251,9 +260,11 @@ def _json(metrics: RunMetrics) -> dict[str, Any]:
 
 
 def print_tables(metrics: Sequence[RunMetrics], console: Console) -> None:
-    """Prints one table a run, what to know about its scores, and the mean over comparable runs."""
+    """Prints each run's tables and what to know about its scores, then the mean over comparable runs."""
     for result in metrics:
         _print_table(console, caption(result.run), result.rows, summary_columns(result))
+        if result.texts:
+            print_texts(result.texts, console)
         for note in notes(result):
             console.print(Padding(Text(note), (0, 0, 0, 2)))
     averages = mean_over_runs(metrics)
@@ -288,27 +299,17 @@ def _print_table(console: Console, title: str, rows: Iterable[Row], columns: Seq
     console.print(Text("TPR at 5% FPR. Chance: AUC 0.50, TPR 0.05. – : a subset of the group has no AUC.", style="dim"))
 
 
-def two_decimals(value: float | None) -> str:
-    """A value as the paper prints it; a dash if it is missing."""
-    return f"{ABSENT:>4}" if value is None else f"{value:.2f}"
-
-
-def printable(text: str) -> str:
-    """Text from files as it may be shown: control, bidirectional and other invisible characters become escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
 def caption(run: Run) -> str:
     """Model, benchmark and protocol of a run in one line."""
     manifest = run.manifest
     what = [f"{run.tree.title} {manifest['split']} ({manifest['variant']})"] if run.tree else ["own texts"]
     protocol = manifest["protocol"]
-    changed = "".join(f", {name}={value}" for name, value in (protocol.get("changed") or {}).items())
-    return printable(" · ".join([run.model, *what, f"protocol {protocol.get('preset')}{changed}"]))
+    changed = "".join(f", {name}={value}" for name, value in protocol["changed"].items())
+    return printable(" · ".join([run.model, *what, f"protocol: {protocol['preset']}{changed}"]))
 
 
 def notes(metrics: RunMetrics, shown: int = 5) -> list[str]:
-    """What a reader must know about the scores: subsets without an AUC, missing scores, duplicate texts.
+    """What a reader must know about the scores: no AUC, few non-members, missing scores, duplicate texts.
 
     Args:
         metrics: of one run.
@@ -328,4 +329,19 @@ def notes(metrics: RunMetrics, shown: int = 5) -> list[str]:
             n_records = sum(value.n_records for value in values.values())
             names = ", ".join(missing[:shown]) + (", …" if len(missing) > shown else "")
             found.append(f"{attack}: {len(missing)} of {n_records} records have no score and are left out: {names}")
-    return [printable(note) for note in dict.fromkeys(found)]  # the same for every attack: once
+    # The same for every attack: once.
+    return [printable(note) for note in dict.fromkeys([*found, *_few_non_members(metrics)])]
+
+
+def _few_non_members(metrics: RunMetrics) -> list[str]:
+    """Names the subsets whose non-members are too few for a TPR at 5% FPR, those of like number together."""
+    few: dict[int, list[str]] = {}
+    for subset in metrics.run.subsets:
+        found = [values[subset] for values in metrics.subsets.values() if subset in values]
+        n = max((value.n_non_member for value in found if value.auc is not None), default=FEW)
+        if n < FEW:
+            few.setdefault(n, []).append(subset)
+    return [
+        f"{', '.join(subsets)}: {n} non-members: TPR at 5% FPR cannot be resolved (needs {FEW} or more)"
+        for n, subsets in few.items()
+    ]

@@ -48,45 +48,41 @@ class Olmo2Config:
         Raises:
             UsageError: a field is missing or asks for something this model does not do.
         """
-        required = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-                    "rms_norm_eps", "max_position_embeddings")  # fmt: skip
-        missing = [name for name in required if config.get(name) is None]
+        sizes = {name: _number(config, name, int) for name in (
+            "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+            "max_position_embeddings",
+        )}  # fmt: skip
         rope = config.get("rope_parameters") or {}
-        theta = rope.get("rope_theta", config.get("rope_theta"))
-        if theta is None:
-            missing.append("rope_theta")
-        if missing:
-            raise UsageError(f"config.json: missing {', '.join(missing)}")
-        fixed = {"hidden_act": "silu", "attention_bias": False, "rope_scaling": None}
-        for name, value in fixed.items():
+        if not isinstance(rope, dict) or rope.get("rope_type", "default") != "default":
+            raise UsageError(f"config.json: rope_parameters is {rope!r}; OLMo 2 has rope_type default only")
+        if sizes["num_hidden_layers"] > 1000 or sizes["max_position_embeddings"] < 2:
+            raise UsageError("config.json: expected num_hidden_layers <= 1000 and max_position_embeddings >= 2")
+        tied = config.get("tie_word_embeddings", False)
+        if not isinstance(tied, bool):
+            raise UsageError(f"config.json: tie_word_embeddings is {tied!r}; expected true or false")
+        for name, value in {"hidden_act": "silu", "attention_bias": False, "rope_scaling": None}.items():
             if config.get(name, value) != value:
-                raise UsageError(
-                    f"config.json: {name} is {config[name]!r}, but OLMo 2 is supported with {value!r} only"
-                )
-        if rope.get("rope_type", "default") != "default":
-            raise UsageError(
-                f"config.json: rope_type is {rope['rope_type']!r}, but OLMo 2 is supported with 'default' only"
-            )
-        heads = config["num_attention_heads"]
-        kv_heads = config.get("num_key_value_heads") or heads
-        head_dim = config.get("head_dim") or config["hidden_size"] // heads
-        if heads % kv_heads or head_dim % 2 or ("head_dim" not in config and config["hidden_size"] % heads):
+                raise UsageError(f"config.json: {name} is {config[name]!r}; OLMo 2 is supported with {value!r} only")
+        heads, width = sizes["num_attention_heads"], sizes["hidden_size"]
+        kv_heads = heads if config.get("num_key_value_heads") is None else _number(config, "num_key_value_heads", int)
+        head_dim = width // heads if config.get("head_dim") is None else _number(config, "head_dim", int)
+        if heads % kv_heads or head_dim % 2 or (config.get("head_dim") is None and width % heads):
             raise UsageError(
                 f"config.json: num_attention_heads {heads}, num_key_value_heads {kv_heads} and head size {head_dim} "
                 "do not fit together"
             )
         return cls(
-            vocab_size=config["vocab_size"],
-            hidden_size=config["hidden_size"],
-            intermediate_size=config["intermediate_size"],
-            num_layers=config["num_hidden_layers"],
+            vocab_size=sizes["vocab_size"],
+            hidden_size=width,
+            intermediate_size=sizes["intermediate_size"],
+            num_layers=sizes["num_hidden_layers"],
             num_heads=heads,
             num_kv_heads=kv_heads,
             head_dim=head_dim,
-            rope_theta=float(theta),
-            rms_norm_eps=float(config["rms_norm_eps"]),
-            max_position_embeddings=config["max_position_embeddings"],
-            tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+            rope_theta=_number({"rope_theta": config.get("rope_theta"), **rope}, "rope_theta", float),
+            rms_norm_eps=_number(config, "rms_norm_eps", float),
+            max_position_embeddings=sizes["max_position_embeddings"],
+            tie_word_embeddings=tied,
         )
 
     def to_hf(self) -> dict[str, Any]:
@@ -109,6 +105,16 @@ class Olmo2Config:
             "tie_word_embeddings": self.tie_word_embeddings,
             "vocab_size": self.vocab_size,
         }
+
+
+def _number(config: dict[str, Any], name: str, kind: type) -> Any:
+    """A positive number of a `config.json`: an integer, or for `float` either."""
+    value = config.get(name)
+    right = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
+    if not right or not 0 < value < float("inf"):
+        wanted = "integer" if kind is int else "number"
+        raise UsageError(f"config.json: {name}: expected a positive {wanted}, got {value!r}")
+    return kind(value)
 
 
 class Embed(nnx.Module):

@@ -31,7 +31,7 @@ def model_family(config: dict[str, Any]) -> Family:
         UsageError: its `model_type` is missing or not supported.
     """
     name = config.get("model_type")
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise one_of("config.json: model_type", name, FAMILIES)
     return FAMILIES[name]
 

@@ -133,9 +133,13 @@ def make_mesh(sizes: Mapping[str, int] | None = None) -> Mesh:
         sizes: axis sizes; None puts all devices on the data axis.
 
     Raises:
-        UsageError: the product of the sizes is not the number of devices (jax would take the first ones silently).
+        UsageError: JAX cannot start, or the product of the sizes is not the number of devices (jax would take the
+            first ones silently).
     """
-    devices = jax.devices()
+    try:
+        devices = jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f"JAX finds no device: {error}; see JAX_PLATFORMS and the extras [gpu] and [tpu]") from None
     sizes = {"data": len(devices), "fsdp": 1, "tensor": 1} if sizes is None else sizes
     if math.prod(sizes.values()) != len(devices):
         asked = ",".join(f"{n}={sizes[n]}" for n in AXES)

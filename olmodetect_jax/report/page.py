@@ -13,10 +13,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from olmodetect_jax.errors import UsageError
+from olmodetect_jax.evaluation.formatting import ABSENT, printable, share, two_decimals
 from olmodetect_jax.evaluation.metrics import LOW_FPR, RocCurve, roc_curve
 from olmodetect_jax.evaluation.runs import Run
 from olmodetect_jax.evaluation.tables import (
-    ABSENT,
     METHOD_AVG,
     Column,
     Row,
@@ -25,14 +25,15 @@ from olmodetect_jax.evaluation.tables import (
     evaluate,
     mean_over_runs,
     notes,
-    printable,
     summary_columns,
-    two_decimals,
 )
+from olmodetect_jax.evaluation.texts import LABELS, TextTable
 from olmodetect_jax.files import write_text
 from olmodetect_jax.report.plots import Histogram, RocPlot, histogram, mean_curve, roc_line
+from olmodetect_jax.report.wording import CLASSES, PRESETS, describe
 
 SHOWN_MISSING = 200  # records without a score that the page lists; metrics.json lists all
+SHOWN_TEXTS = 1000  # a user's own texts that the page lists; tables/texts.csv lists all
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,29 @@ class HeatTable:
 
 
 @dataclass(frozen=True)
+class OwnTexts:
+    """A user's own texts; a row is (record id, label, tokens, cells), the cells under `headings`.
+
+    Attributes:
+        title: heading.
+        explanation: what the cells mean.
+        hint: which cells are marked.
+        labelled: whether any text has a label.
+        headings: of the cells: the mean of the shares where there is a reference, then the attacks.
+        rows: the first texts.
+        n_texts: how many there are in all.
+    """
+
+    title: str
+    explanation: str
+    hint: str
+    labelled: bool
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, str, str, tuple[Cell, ...]], ...]
+    n_texts: int
+
+
+@dataclass(frozen=True)
 class SubsetCounts:
     """Records of one subset."""
 
@@ -90,11 +114,15 @@ class RunSection:
     """What the page shows of one run."""
 
     caption: str
+    preset: str
     attacks: tuple[str, ...]
+    descriptions: tuple[tuple[str, str], ...]
+    texts: OwnTexts | None
     tables: tuple[HeatTable, ...]
     mean_rocs: tuple[RocPlot, ...]
     subset_rocs: tuple[RocPlot, ...]
-    histograms: tuple[tuple[str, tuple[Histogram, ...]], ...]
+    histograms: tuple[tuple[str, tuple[Histogram, ...]], ...]  # (heading, plots)
+    classes: tuple[tuple[str, str], ...]
     counts: tuple[SubsetCounts, ...]
     notes: tuple[str, ...]
     missing: tuple[tuple[str, str, str, str], ...]
@@ -130,7 +158,13 @@ def render(results: Sequence[RunMetrics]) -> str:
         lstrip_blocks=True,
     )
     template = environment.get_template("template.html.j2")
-    return template.render(sections=[_section(r) for r in results], comparison=_comparison(results))
+    sections = [_section(result) for result in results]
+    return template.render(
+        sections=sections,
+        comparison=_comparison(results),
+        has_auc=any(section.tables for section in sections),
+        has_tree=any(result.run.tree for result in results),
+    )
 
 
 def _visible(value: Any) -> Any:
@@ -153,20 +187,51 @@ def _section(result: RunMetrics) -> RunSection:
     ]
     means = tuple(c for c in summary_columns(result) if c.level in ("stage", "all"))
     subsets = tuple(c for c in result.columns if c.level == "subset" and c.id in run.subsets)
+    histograms = _histograms(result, titles)
+    drawn = {kind for _, plots in histograms for plot in plots for kind, _ in plot.areas}
     return RunSection(
         caption=caption(run),
+        preset=PRESETS.get(run.manifest["protocol"]["preset"], ""),
         attacks=tuple(row.title for row in result.rows if row.id != METHOD_AVG),
+        descriptions=tuple((titles[attack], text) for attack, text in describe(run.attacks, run.manifest)),
+        texts=_own_texts(result.texts, titles) if result.texts else None,
         tables=_heat_tables(result),
         mean_rocs=_rocs(result, means, curves),
         subset_rocs=_rocs(result, subsets, curves),
-        histograms=tuple((titles[attack], _histograms(result, attack)) for attack in run.attacks),
+        histograms=histograms,
+        classes=tuple((kind, words) for kind, words in CLASSES.items() if kind in drawn),
         counts=tuple(_counts(run, subset) for subset in run.subsets),
         notes=tuple(notes(result)),
         missing=tuple(missing[:SHOWN_MISSING]),
         n_missing=len(missing),
-        protocol=_protocol(run.manifest["protocol"]),
+        protocol=_protocol(run.manifest),
         manifest=_manifest(run.manifest),
     )
+
+
+def _own_texts(table: TextTable, titles: Mapping[str, str]) -> OwnTexts:
+    rows = []
+    for row in table.rows[:SHOWN_TEXTS]:
+        values = row.shares if table.n_reference else row.scores
+        cells = [
+            _text_cell(bool(table.n_reference), text, value, score)
+            for text, value, score in zip(table.cells(row), values, row.scores, strict=True)
+        ]
+        if table.n_reference:
+            mean = share(row.mean_share, min(table.n_reference))
+            cells.insert(0, Cell(mean, row.mean_share, "mean of the attacks' shares", 0, "high"))
+        tokens = ABSENT if row.n_tokens is None else str(row.n_tokens)
+        rows.append((row.record_id, LABELS[row.label] or ABSENT, tokens, tuple(cells)))
+    headings = (("Mean",) if table.n_reference else ()) + tuple(titles[attack] for attack in table.attacks)
+    labelled = any(row.label is not None for row in table.rows)
+    hint = f"{two_decimals(LOW_FPR)} or less is marked." if table.n_reference else ""
+    return OwnTexts(table.title, table.explanation, hint, labelled, headings, tuple(rows), len(table.rows))
+
+
+def _text_cell(is_share: bool, text: str, value: float | None, score: float | None) -> Cell:
+    """A text's share or score under one attack; a share that few unseen texts get stands out."""
+    rare = is_share and value is not None and round(value, 2) <= LOW_FPR
+    return Cell(text, value, "no score" if score is None else f"score {score:.4g}", 40 if rare else 0, "high")
 
 
 def _heat_tables(result: RunMetrics) -> tuple[HeatTable, ...]:
@@ -245,15 +310,25 @@ def _rocs(
     return tuple(plots)
 
 
-def _histograms(result: RunMetrics, attack: str) -> tuple[Histogram, ...]:
-    plots = []
-    for subset, lines in result.run.scores[attack].items():
-        groups = {
-            name: [s.value for s in lines if s.label == label and s.value is not None]
-            for name, label in (("non-member", 0), ("member", 1), ("unlabelled", None))
-        }
-        plots.append(histogram(result.run.subset_title(subset), groups, result.subsets[attack][subset].auc))
-    return tuple(plot for plot in plots if plot is not None)
+def _histograms(result: RunMetrics, titles: Mapping[str, str]) -> tuple[tuple[str, tuple[Histogram, ...]], ...]:
+    """A row an attack with a plot a subset; of one subset alone, one row with a plot an attack."""
+    run = result.run
+    alone = len(run.subsets) == 1
+    rows = []
+    for attack in run.attacks:
+        plots = []
+        reference = [s.value for s in run.reference.get(attack, ()) if s.value is not None]
+        for subset, lines in run.scores[attack].items():
+            groups = {"reference": reference} | {
+                name: [s.value for s in lines if s.label == label and s.value is not None]
+                for name, label in (("non-member", 0), ("member", 1), ("unlabelled", None))
+            }
+            title = titles[attack] if alone else run.subset_title(subset)
+            plots.append(histogram(title, groups, result.subsets[attack][subset].auc))
+        rows.append((titles[attack], tuple(plot for plot in plots if plot is not None)))
+    if alone:
+        return ((run.subset_title(run.subsets[0]), tuple(plot for _, plots in rows for plot in plots)),)
+    return tuple(rows)
 
 
 def _counts(run: Run, subset: str) -> SubsetCounts:
@@ -269,8 +344,15 @@ def _counts(run: Run, subset: str) -> SubsetCounts:
     )
 
 
-def _protocol(protocol: Mapping[str, Any]) -> tuple[tuple[str, str, bool], ...]:
-    return tuple((name, _text(value), name in protocol["changed"]) for name, value in protocol["fields"].items())
+def _protocol(manifest: Mapping[str, Any]) -> tuple[tuple[str, str, bool], ...]:
+    protocol, used = manifest["protocol"], manifest.get("max_tokens_used")
+    rows = []
+    for name, value in protocol["fields"].items():
+        text = _text(value)
+        if name == "max_tokens" and used is not None:
+            text += f" (used: {_text(used)}{'' if used == value else ', the model’s context'})"
+        rows.append((name, text, name in protocol["changed"]))
+    return tuple(rows)
 
 
 def _manifest(manifest: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -286,6 +368,8 @@ def _manifest(manifest: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _text(value: Any) -> str:
+    if value is None:
+        return ABSENT
     if isinstance(value, list) and all(isinstance(v, str) for v in value):
         return ", ".join(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

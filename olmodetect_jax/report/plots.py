@@ -48,7 +48,7 @@ class Histogram:
 
     Attributes:
         title: the subset's.
-        areas: (class, SVG path), class one of `member`, `non-member`, `unlabelled`; a bar's height is the share of
+        areas: (class, SVG path), the hindmost first, class a key of `wording.CLASSES`; a bar's height is the share of
             its class, so classes of different size compare.
         low: score at the left edge, as text.
         high: score at the right edge, as text.

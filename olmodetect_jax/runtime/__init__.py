@@ -1,1 +1,1 @@
-"""What surrounds the work: progress, hardware, the compile cache."""
+"""What surrounds the work: progress on the terminal."""

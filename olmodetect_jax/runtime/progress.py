@@ -19,7 +19,7 @@ def progress(title: str, total: int, *, unit: str) -> Iterator[Callable[[int], N
         total: how much there is to do; nothing is shown for 0.
         unit: what is counted, plural.
     """
-    if total == 0:
+    if total == 0 or sys.stderr is None:
         yield lambda done: None
     elif sys.stderr.isatty():
         with _bar(title, total) as advance:

@@ -11,6 +11,7 @@ import zstandard
 
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.files import atomic_path
+from olmodetect_jax.records import read_jsonl
 
 SUBSETS = ("speeches", "novel", "code", "gsm8k", "mbpp")
 _LEVEL = 19
@@ -56,19 +57,12 @@ def read_documents(path: Path) -> tuple[Document, ...]:
     Raises:
         DataError: the file is missing, cannot be decompressed, or holds a line that is not a document.
     """
-    try:
-        content = zstandard.ZstdDecompressor().decompress(path.read_bytes()).decode("utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-    except (zstandard.ZstdError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not zstd-compressed UTF-8: {error}") from None
     documents = []
-    for number, line in enumerate(content.removesuffix("\n").split("\n"), start=1):
+    for number, value in read_jsonl(path):
         try:
-            value = json.loads(line)
             documents.append(Document(value.pop("id"), value.pop("source"), value))
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise DataError(f"{path}, line {number}: not a source document: {error!r}") from None
+        except KeyError as error:
+            raise DataError(f"{path}, line {number}: not a source document: it has no {error}") from None
     documents.sort(key=lambda d: d.id)
     _check_unique(path, documents)
     return tuple(documents)

@@ -13,7 +13,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from olmodetect_jax.errors import OlmoDetectError
+from olmodetect_jax.errors import OlmoDetectError, UsageError
 from olmodetect_jax.models.sharding import RULES, row_parts
 from olmodetect_jax.requests import ScoreTokens, TokenStatistics
 from olmodetect_jax.runtime.progress import progress
@@ -76,6 +76,7 @@ class Scorer:
             token_budget: tokens of a batch on each place that rows are split over, padding included.
         """
         self._graph, self._params = nnx.split(model)
+        self._vocabulary = model.config.vocab_size
         self._mesh = mesh
         self._store = store
         self._parts = row_parts(mesh)
@@ -95,9 +96,16 @@ class Scorer:
         Each finished batch is on disk before the next but one starts.
 
         Raises:
-            OlmoDetectError: the model made statistics that are not numbers.
+            UsageError: an id has no row in the model's embedding.
+            OlmoDetectError: a batch does not fit the device's memory.
         """
         by_digest = {r.digest: r for r in requests}
+        largest = max((int(r.ids.max()) for r in requests), default=0)
+        if largest >= self._vocabulary:  # a lookup beyond the embedding would return something, not fail
+            raise UsageError(
+                f"the tokenizer made the id {largest}, but the model has {self._vocabulary} embedding rows; "
+                "this is another model's tokenizer"
+            )
         missing = {d for d in by_digest if not self._store.known(d)}
         plan = self._store.unfinished(missing, self._parts)
         planned = {d for batch in plan for d in batch.digests}
@@ -107,17 +115,17 @@ class Scorer:
         if fresh:
             self._store.keep_plan(fresh)
             plan += fresh
-        running: tuple[Batch, Statistics] | None = None
         with progress("Scoring", len(missing), unit="texts") as advance:
-            for batch in plan:
-                started = (batch, self._start(batch, by_digest))
-                if running:  # the device works on the next batch while this one is stored
-                    self._finish(*running, by_digest)
-                    advance(len(running[0].digests))
+            running: tuple[Batch, Statistics] | None = None
+            for batch in [*plan, None]:
+                try:
+                    started = (batch, self._start(batch, by_digest)) if batch else None
+                    if running:  # the device works on the next batch while this one is stored
+                        self._finish(*running, by_digest)
+                        advance(len(running[0].digests))
+                except jax.errors.JaxRuntimeError as error:
+                    raise _device_error(error, batch or running[0]) from error
                 running = started
-            if running:
-                self._finish(*running, by_digest)
-                advance(len(running[0].digests))
         return {d: self._store[d] for d in by_digest}
 
     def _start(self, batch: Batch, requests: dict[bytes, ScoreTokens]) -> Statistics:
@@ -130,11 +138,14 @@ class Scorer:
         answers = []
         for row, digest in enumerate(batch.digests):
             n = len(requests[digest].ids) - 1
-            answer = TokenStatistics(*(np.ascontiguousarray(a[row, :n]) for a in arrays))
-            if not all(np.isfinite(a).all() for a in (answer.log_prob, answer.mean, answer.variance)):
-                raise OlmoDetectError(
-                    f"the model's statistics of request {digest.hex()[:12]} ({n + 1} tokens) are not finite numbers; "
-                    "check the weights (a damaged or half-precision checkpoint?) with another --dtype"
-                )
-            answers.append(answer)
-        self._store.add(batch, answers)
+            answers.append(TokenStatistics(*(np.ascontiguousarray(a[row, :n]) for a in arrays)))
+        self._store.add(batch, requests, answers)
+
+
+def _device_error(error: Exception, batch: Batch) -> OlmoDetectError:
+    if "RESOURCE_EXHAUSTED" not in str(error):
+        return OlmoDetectError(f"the device failed: {error}")
+    return OlmoDetectError(
+        f"a batch of {batch.rows} rows of {batch.bucket} tokens does not fit the device's memory; finished batches are "
+        "kept: try a smaller --token-budget, --dtype bfloat16, or a --mesh that splits the weights (fsdp=N)"
+    )

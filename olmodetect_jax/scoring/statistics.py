@@ -11,7 +11,6 @@ moment about the mean, because E[x²] - E[x]² loses all digits where the model 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import jax
@@ -53,16 +52,23 @@ def token_statistics(
     Returns:
         Three [B, T] float32 arrays.
     """
-    B = hidden.shape[0]
+    B, T = targets.shape
     reduce = logit_statistics if logits_dtype == "float32" else released_statistics
+    length = T // _steps(T, tile // B)
 
-    def one_tile(h: jax.Array, y: jax.Array) -> Statistics:
+    def one_tile(start: jax.Array) -> Statistics:
+        # Time first: then groups are slices of the leading axis, and no logits are copied to cut them.
+        h = jnp.swapaxes(jax.lax.dynamic_slice_in_dim(hidden, start, length, axis=1), 0, 1)
+        y = jax.lax.dynamic_slice_in_dim(targets, start, length, axis=1).T
         logits = jnp.einsum("tbd,dv->tbv", h, head, preferred_element_type=jnp.float32)
-        return _in_steps(reduce, logits, y, most=len(y) if group is None else group // B)
+        steps = 1 if group is None else _steps(length, group // B)
+        if steps == 1:
+            return reduce(logits, y)
+        cut = (logits.reshape(steps, length // steps, B, -1), y.reshape(steps, length // steps, B))
+        return Statistics(*(s.reshape(length, B) for s in jax.lax.map(lambda part: reduce(*part), cut)))
 
-    # Time first: then tiles and groups are slices of the leading axis, and no logits are copied to cut them.
-    by_time = _in_steps(one_tile, jnp.swapaxes(hidden, 0, 1), targets.T, most=tile // B)
-    return Statistics(*(x.T for x in by_time))
+    tiles = jax.lax.map(one_tile, jnp.arange(0, T, length))
+    return Statistics(*(s.reshape(T, B).T for s in tiles))
 
 
 def sizes(platform: str, vocabulary: int) -> tuple[int, int | None]:
@@ -72,17 +78,9 @@ def sizes(platform: str, vocabulary: int) -> tuple[int, int | None]:
     return max(1, 2**27 // vocabulary), None
 
 
-def _in_steps(
-    function: Callable[[jax.Array, jax.Array], Statistics], x: jax.Array, y: jax.Array, *, most: int
-) -> Statistics:
-    """Applies `function` to x [T, B, ...] and y [T, B] in equal steps of at most `most` positions (at least one)."""
-    T = len(y)
-    steps = next(n for n in range(1, T + 1) if T % n == 0 and (T // n <= most or n == T))
-    if steps == 1:
-        return function(x, y)
-    cut = (x.reshape(steps, T // steps, *x.shape[1:]), y.reshape(steps, T // steps, *y.shape[1:]))
-    parts = jax.lax.map(lambda operands: function(*operands), cut)
-    return Statistics(*(a.reshape(y.shape) for a in parts))
+def _steps(length: int, most: int) -> int:
+    """The smallest number of equal steps along `length` of at most `most` positions each (at least one)."""
+    return next(n for n in range(1, length + 1) if length % n == 0 and (length // n <= most or n == length))
 
 
 def logit_statistics(logits: jax.Array, targets: jax.Array) -> Statistics:

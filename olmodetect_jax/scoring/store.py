@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
 from olmodetect_jax.errors import StoreError
-from olmodetect_jax.files import atomic_path, write_json
-from olmodetect_jax.requests import TokenStatistics
+from olmodetect_jax.files import parse_json, write_json, write_tensors
+from olmodetect_jax.requests import ScoreTokens, TokenStatistics
 from olmodetect_jax.scoring.planning import Batch
 
 SPEC_VERSION = 1  # raise when the meaning of a stored number changes
@@ -33,6 +33,7 @@ class Provenance:
     Attributes:
         weights_digest: SHA-256 over all weights at their compute dtype.
         tokenizer_digest: SHA-256 of the tokenizer's file.
+        config: the model's config as text: the same weights with other rotary positions are another model.
         dtype: of weights and activations.
         logits_dtype: in which logits and statistics are rounded.
         spec_version: of the stored numbers' meaning.
@@ -40,6 +41,7 @@ class Provenance:
 
     weights_digest: str
     tokenizer_digest: str
+    config: str
     dtype: str
     logits_dtype: str
     spec_version: int = SPEC_VERSION
@@ -61,8 +63,6 @@ class Store:
         """
         self.folder = root / provenance.key
         self.folder.mkdir(parents=True, exist_ok=True)
-        for left in self.folder.glob(".*.tmp"):  # what a killed process was writing
-            left.unlink()
         path = self.folder / "provenance.json"
         if not path.exists():
             write_json(path, asdict(provenance))
@@ -70,7 +70,7 @@ class Store:
             raise StoreError(f"{path}: belongs to other weights or settings than this run; use another --out")
         self._answers: dict[bytes, TokenStatistics] = {}
         for file in sorted(self.folder.glob("batch-*.safetensors")):
-            self._answers.update(_read_batch(file))
+            self._answers = _read_batch(file) | self._answers  # an answer that is there stays the answer
 
     def known(self, digest: bytes) -> bool:
         """Whether the answer to a request is there."""
@@ -80,17 +80,16 @@ class Store:
         """The answer to a request."""
         return self._answers[digest]
 
-    def add(self, batch: Batch, answers: Sequence[TokenStatistics]) -> None:
-        """Writes one finished batch; `answers` in the order of its digests."""
-        from safetensors.numpy import save_file
-
+    def add(self, batch: Batch, requests: Mapping[bytes, ScoreTokens], answers: Sequence[TokenStatistics]) -> None:
+        """Writes one finished batch, the ids that were scored included; `answers` in the order of its digests."""
         arrays = {
             "digests": np.frombuffer(b"".join(batch.digests), np.uint8).reshape(-1, 32),
+            "ids": np.concatenate([requests[d].ids for d in batch.digests]),
             "lengths": np.array([len(a.log_prob) for a in answers], np.int32),
             **{name: np.concatenate([getattr(a, name) for a in answers]) for name in ("log_prob", "mean", "variance")},
         }
-        with atomic_path(self.folder / f"batch-{_name(batch.digests)}.safetensors") as temporary:
-            save_file(arrays, temporary)
+        name = f"batch-{_name(batch.digests)}.safetensors"
+        write_tensors(self.folder / name, arrays, {"sha256": _checksum(arrays)})
         self._answers.update(zip(batch.digests, answers, strict=True))
 
     def keep_plan(self, plan: Sequence[Batch]) -> None:
@@ -100,21 +99,39 @@ class Store:
         write_json(self.folder / f"plan-{name}.json", {"batches": batches})
 
     def unfinished(self, wanted: set[bytes], row_multiple: int) -> list[Batch]:
-        """Batches of kept plans that are not answered yet, all of whose requests are wanted and that fit the mesh."""
-        batches = []
+        """Batches of kept plans that are to be run: none of their requests is answered or in an earlier such batch.
+
+        Args:
+            wanted: digests of the requests that need an answer.
+            row_multiple: of the mesh; a batch whose rows do not divide evenly is left out.
+        """
+        batches, left = [], set(wanted)
         for file in sorted(self.folder.glob("plan-*.json")):
             try:
-                kept = [
-                    Batch(b["bucket"], b["rows"], tuple(bytes.fromhex(d) for d in b["digests"]))
-                    for b in _read_json(file)["batches"]
-                ]
+                kept = [_kept_batch(b) for b in _read_json(file)["batches"]]
             except (KeyError, TypeError, ValueError):
                 raise StoreError(f"{file}: not a plan; delete it and start again, finished batches stay") from None
-            batches += [
-                b for b in kept
-                if b.rows % row_multiple == 0 and wanted.issuperset(b.digests) and not any(map(self.known, b.digests))
-            ]  # fmt: skip
+            for batch in kept:
+                if batch.rows % row_multiple == 0 and left.issuperset(batch.digests):
+                    batches.append(batch)
+                    left.difference_update(batch.digests)
         return batches
+
+
+def _kept_batch(value: dict) -> Batch:
+    batch = Batch(value["bucket"], value["rows"], tuple(bytes.fromhex(d) for d in value["digests"]))
+    integers = type(batch.bucket) is int and type(batch.rows) is int
+    if not integers or batch.bucket < 2 or not 0 < len(set(batch.digests)) == len(batch.digests) <= batch.rows:
+        raise ValueError("not a batch")
+    return batch
+
+
+def _checksum(arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}\n".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
 
 
 def _name(digests: Iterable[bytes]) -> str:
@@ -123,17 +140,19 @@ def _name(digests: Iterable[bytes]) -> str:
 
 def _read_json(path: Path) -> dict:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise StoreError(f"{path}: cannot be read: {error}; delete it and start again") from None
+        raise StoreError(f"{path}: cannot be read: {error}; delete it and start again, finished batches stay") from None
 
 
 def _read_batch(path: Path) -> dict[bytes, TokenStatistics]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    from safetensors import SafetensorError, safe_open
 
     try:
-        arrays = load_file(path)
+        with safe_open(path, framework="numpy") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            if (file.metadata() or {}).get("sha256") != _checksum(arrays):
+                raise ValueError("its checksum does not fit its content")
         ends = np.cumsum(arrays["lengths"])[:-1]
         parts = [np.split(arrays[name], ends) for name in ("log_prob", "mean", "variance")]
         digests = [row.tobytes() for row in arrays["digests"]]

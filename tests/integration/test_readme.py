@@ -21,31 +21,26 @@ def commands():
 
 
 @pytest.mark.slow
-def test_the_tables_commands_run_in_order(tmp_path, capsys):
+def test_the_tables_commands_run_in_order(tmp_path):
     texts = tmp_path / "texts.jsonl"
     texts.write_text('{"text": "some text of mine"}\n')
     words = {
         "HF_DIR": sample.model_directory(),
         "OUT": tmp_path / "checkpoint",
-        "BENCHMARK": sample.benchmark_directory(),
-        "RUN": tmp_path / "run",
+        "MODEL": tmp_path / "checkpoint",
+        "TABLE": tmp_path / "table.safetensors",
+        "BENCHMARK": "sample",
         "TEXTS": texts,
         "OTHERS": texts,
+        "BACK": tmp_path / "back",
+        "report.html": tmp_path / "report.html",
     }
     ran = []
     for command in commands():
         arguments = shlex.split(command)[1:]
-        for i, argument in enumerate(arguments):
-            if argument in ("RUN", "OUT") and arguments[i - 1 : i] == ["--out"]:
-                words[argument] = tmp_path / f"{argument.lower()}{len(ran)}"
-            if argument == "MODEL":
-                words["MODEL"] = sample.model_directory() if "score" in arguments else tmp_path / "checkpoint"
-            if argument == "BACK":
-                words["BACK"] = tmp_path / "back"
-            arguments[i] = str(words.get(argument, argument))
-        if "report.html" in arguments:
-            arguments[arguments.index("report.html")] = str(tmp_path / "report.html")
-        assert main(arguments) == 0, command
+        if arguments[0] == "score":
+            words["RUN"] = tmp_path / f"run{len(ran)}"
+        assert main([str(words.get(a, a)) for a in arguments]) == 0, command
         ran.append(arguments[0])
     assert set(ran) == {"convert", "score", "evaluate", "report", "frequencies", "export"}
     assert (tmp_path / "report.html").is_file()

@@ -19,7 +19,7 @@ from tests import tolerances as tol
 def answers(tmp_path, texts, dtype="float32", logits_dtype="float32"):
     mesh = make_mesh()
     loaded = load_model_directory(sample.model_directory(), dtype, lambda p, s: leaf_sharding(mesh, p, s))
-    store = Store(tmp_path, Provenance(loaded.weights_digest, "t", dtype, logits_dtype))
+    store = Store(tmp_path, Provenance(loaded.weights_digest, "t", "c", dtype, logits_dtype))
     scorer = Scorer(loaded.module(), mesh, store, logits_dtype=logits_dtype)
     requests = [ScoreTokens(t.ids) for t in Tokenizer(sample.model_directory()).encode_all(texts, 1024)]
     found = scorer.answer(requests)

@@ -59,7 +59,7 @@ def run(attacks, texts, tokenizer, protocol=AUDITED):
 
 
 def all_attacks():
-    return build_attacks(ATTACKS, load_hyperparameters(None, {}), sample.model_directory() / FILE_NAME)
+    return build_attacks(ATTACKS, load_hyperparameters("any", {}), sample.model_directory() / FILE_NAME)
 
 
 def test_six_attacks_need_one_pass_and_one_for_the_lower_case(tokenizer):
@@ -77,14 +77,14 @@ def test_texts_without_a_score_say_why(tokenizer):
     scores, engine = run(all_attacks(), ["", "a", "A text."], tokenizer)
     for name, (empty, single, good) in scores.items():
         assert math.isnan(empty.value) and empty.missing == "the record has no text", name
-        assert math.isnan(single.value) and "one token" in single.missing, name
+        assert math.isnan(single.value) and "nothing to score" in single.missing, name
         assert math.isfinite(good.value) and good.missing is None, name
         assert (good.n_tokens, good.n_scored) == (len(tokenizer.encode("A text.", 99).ids), good.n_tokens - 1)
     assert len(engine.asked[0]) == 2
 
 
 def test_truncation_counts_the_scored_tokens_only(tokenizer):
-    """Public report H7: the mean of a text cut to 4 tokens is over 3 scores, and Zlib and Lower see the same span."""
+    """the mean of a text cut to 4 tokens is over 3 scores, and Zlib and Lower see the same span."""
     import dataclasses
 
     text = "Call me Ishmael. Some years ago, never mind how long precisely, I went to sea."
@@ -117,9 +117,16 @@ def test_a_final_end_of_text_is_dropped_except_by_dc_pdd(tokenizer):
 def test_special_tokens_inside_are_flagged_or_refused(tokenizer):
     text = "A<|endoftext|> text."
     scores, _ = run(all_attacks(), [text], tokenizer)
-    assert all(c[0].special_ids == 1 for c in scores.values())
-    with pytest.raises(DataError, match="line 1.*r0.*special"):
-        run([Ppl()], [text], tokenizer, load_protocol("audited", {"special_ids": "error"}))
+    assert {name: c[0].special_ids for name, c in scores.items()} == {a: 2 if a == "lower" else 1 for a in ATTACKS}
+    strict = load_protocol("audited", {"special_ids": "error"})
+    for attack in (Ppl(), Zlib(), Lower(), MinK(0.2)):
+        with pytest.raises(DataError, match="line 1.*r0.*special"):
+            run([attack], [text], tokenizer, strict)
+    run([a for a in all_attacks() if a.id == "dc_pdd"], [text], tokenizer, strict)  # it has no such rule
+    hidden = "A <|ENDOFTEXT|> text."  # a special token only in lower case
+    assert run([Lower()], [hidden], tokenizer)[0]["lower"][0].special_ids == 1
+    with pytest.raises(DataError, match="special"):
+        run([Lower()], [hidden], tokenizer, strict)
 
 
 @given(st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=50), st.sampled_from([0.05, 0.2, 0.7, 1.0]))
@@ -144,7 +151,7 @@ def test_a_table_of_another_tokenizer_is_refused(tokenizer, tmp_path):
     with pytest.raises(UsageError, match="another tokenizer.*olmodetect frequencies"):
         run([DcPdd(0.01, other)], ["a text"], tokenizer)
     with pytest.raises(UsageError, match="no token-frequency table.*--frequencies"):
-        build_attacks(["dc_pdd"], load_hyperparameters(None, {}), tmp_path / "none")
+        build_attacks(["dc_pdd"], load_hyperparameters("any", {}), tmp_path / "none")
     (tmp_path / "bad").write_bytes(b"12345678901")
     with pytest.raises(DataError, match="bad: not a token-frequency table"):
         FrequencyTable.load(tmp_path / "bad")
@@ -152,23 +159,52 @@ def test_a_table_of_another_tokenizer_is_refused(tokenizer, tmp_path):
         build_table([], tokenizer, max_tokens=9, source="empty")
 
 
-def test_the_samples_table_knows_no_text_of_either_class(tokenizer):
+def test_the_samples_table_counts_exactly_the_reference_texts(tokenizer):
+    from olmodetect_jax.sample.data import build_data
+
     table = FrequencyTable.load(sample.model_directory() / FILE_NAME)
     table.check(tokenizer)
-    assert "never trained on" in table.source and table.counts.sum() > 100_000
+    data = build_data(sample.sources_directory())
+    again = build_table(data.reference_texts, tokenizer, max_tokens=4096, source="again")
+    assert (again.counts == table.counts).all() and again.documents == table.documents
+    trained_on = {text for _, texts in data.stages for text in texts}
+    in_a_class = {r["text"] for records in data.records.values() for r in records}
+    assert not set(data.reference_texts) & (trained_on | in_a_class)
+
+
+def test_a_text_with_statistics_that_are_not_numbers_has_no_score(tokenizer):
+    class Broken(Engine):
+        @staticmethod
+        def statistics(ids):
+            good = Engine.statistics(ids)
+            return TokenStatistics(
+                good.log_prob, np.where(np.arange(len(ids) - 1) == 1, np.nan, good.mean), good.variance
+            )
+
+    scores = run_attacks(all_attacks(), {"s": records("Some text here.")}, tokenizer, AUDITED, Broken())
+    assert all("not finite" in column[0].missing for column in scores.values())
 
 
 def test_attack_names_and_hyperparameters():
     assert attack_ids("all") == ATTACKS == ("ppl", "zlib", "lower", "min_k", "min_k_plus_plus", "dc_pdd")
+    assert attack_ids("all,ppl") == ATTACKS
     assert attack_ids("dc_pdd, ppl") == ("ppl", "dc_pdd") and set(ATTACKS) < set(TITLES)
     for text in ("loss", ""):
         with pytest.raises(UsageError, match="ppl, zlib"):
             attack_ids(text)
-    assert load_hyperparameters("13b", {})["dc_pdd_alpha"] == 0.05
-    assert load_hyperparameters(None, {"min_k": "0.5"})["min_k"] == 0.5
-    for name, value in (("min_k", "0"), ("min_k", "1.5"), ("dc_pdd_alpha", "x"), ("min_k", "nan")):
+    assert load_hyperparameters("OLMo2-13B-Instruct", {})["dc_pdd_alpha"] == 0.05
+    assert load_hyperparameters("OLMo-2-0425-1B-Instruct", {})["dc_pdd_alpha"] == 0.001
+    assert load_hyperparameters("OLMo-2-1124-7B", {})["dc_pdd_alpha"] == 0.01  # a base model
+    assert load_hyperparameters("any", {"min_k": "0.5"})["min_k"] == 0.5
+    for name, value in (
+        ("min_k", "0"),
+        ("min_k", "1.5"),
+        ("dc_pdd_alpha", "x"),
+        ("min_k", "nan"),
+        ("dc_pdd_alpha", "inf"),
+    ):
         with pytest.raises(UsageError, match=name):
-            load_hyperparameters(None, {name: value})
+            load_hyperparameters("any", {name: value})
 
 
 def test_attacks_may_ask_again(tokenizer):

@@ -18,7 +18,7 @@ ALLOWED = {
     "records": {"errors"},
     "requests": set(),
     "protocol": BASE,
-    "tokenization": {"errors"},
+    "tokenization": BASE,
     "benchmark": BASE | {"records"},
     "attacks": DATA,
     "evaluation": DATA | {"attacks"},

@@ -93,7 +93,7 @@ def test_golden(case: dict[str, Any], expected: dict[str, Any]) -> None:
 
 
 def test_tpr_is_of_the_members() -> None:
-    """public_reports.md H13: the AUC cannot tell which class is positive, the TPR can."""
+    """The AUC cannot tell which class is positive, the TPR can."""
     member, non_member = [5.0] * 10 + list(np.linspace(0, 1, 30)), np.linspace(0, 1, 40)
     right, flipped = m.ClassScores(member, non_member), m.ClassScores(-non_member, -np.asarray(member))
     assert m.auc(right) == m.auc(flipped) == 0.625

@@ -76,7 +76,7 @@ def test_hidden_states_of_each_layer(tiny):
 
 
 def test_rms_norm_multiplies_the_gain_before_the_cast():
-    """Public report H1: the other order differs in the last bit of bfloat16 at three places."""
+    """the other order differs in the last bit of bfloat16 at three places."""
     x = jnp.asarray([0.126, -0.1318, 0.6406, 0.105, -0.5352, 0.3613, 1.3047, 0.9453], jnp.bfloat16)
     norm = RMSNorm(8, 1e-6, rngs=nnx.Rngs(0), dtype=jnp.bfloat16)
     norm.scale[...] = jnp.asarray([1.0469, 1.4375, 1.3125, 0.5039, 1.3594, 0.5352, 1.2266, 0.6758], jnp.bfloat16)
@@ -119,6 +119,13 @@ def test_config_round_trip_and_refusals(golden):
     for field, value in [("hidden_act", "gelu"), ("attention_bias", True), ("rope_scaling", {"factor": 8}),
                          ("rope_parameters", {"rope_type": "yarn"}), ("num_key_value_heads", 3)]:  # fmt: skip
         with pytest.raises(UsageError, match=field.split("_param")[0]):
+            Olmo2Config.from_hf({**raw, field: value})
+    wrong = {
+        "num_attention_heads": 0, "hidden_size": "128", "rope_theta": "x", "rope_parameters": [1],
+        "rms_norm_eps": float("nan"), "vocab_size": True, "num_hidden_layers": -1, "head_dim": 7,
+    }  # fmt: skip
+    for field, value in wrong.items():
+        with pytest.raises(UsageError, match=field.replace("head_dim", "head size")):
             Olmo2Config.from_hf({**raw, field: value})
     with pytest.raises(UsageError, match="hidden_size"):
         Olmo2Config.from_hf({k: v for k, v in raw.items() if k != "hidden_size"})

@@ -41,8 +41,33 @@ def test_ids_labels_and_stripping(tmp_path):
 
 
 def test_a_record_without_text_stays_and_is_empty(tmp_path):
-    (record,) = read_records(write(tmp_path / "a.jsonl", '{"id": "x", "text": "  "}'), subset="s")
-    assert record.text == ""
+    path = write(tmp_path / "a.jsonl", '{"id": "x", "text": "  "}', '{"text": "one"}')
+    assert [r.text for r in read_records(path, subset="s")] == ["", "one"]
+
+
+def test_a_file_without_any_text_names_the_fields_it_has(tmp_path):
+    path = write(tmp_path / "a.jsonl", "", '{"id": "x", "content": "one"}', '{"content": "two"}')
+    with pytest.raises(DataError, match="a.jsonl: no record has a text.*`text`, line 2 has id, content"):
+        read_records(path, subset="s")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_compressed_files(tmp_path, suffix):
+    import gzip
+
+    import zstandard
+
+    compress = {".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(compress(b'{"text": "one"}\r\n{"text": "two"}\n'))
+    assert [(r.text, r.source) for r in read_records(path, subset="s")] == [
+        ("one", f"{path}, line 1"),
+        ("two", f"{path}, line 2"),
+    ]
+    for content in (path.read_bytes()[:-12], b"plain"):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=f"a.jsonl{suffix}: cannot be read"):
+            read_records(path, subset="s")
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path):
@@ -166,7 +191,7 @@ def test_protocols():
 
 
 def test_token_ids_are_the_tokenizers_own():
-    """Public report H5: nothing is put before or after a plain text."""
+    """nothing is put before or after a plain text."""
     from transformers import AutoTokenizer
 
     ours = Tokenizer(sample.model_directory())

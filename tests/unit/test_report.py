@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from olmodetect_jax.attacks.registry import ATTACKS
 from olmodetect_jax.benchmark import load_tree
 from olmodetect_jax.errors import UsageError
 from olmodetect_jax.evaluation import evaluate
 from olmodetect_jax.evaluation.metrics import roc_curve
-from olmodetect_jax.report import write_report
-from olmodetect_jax.report.page import SHOWN_MISSING
+from olmodetect_jax.protocol import PRESETS
+from olmodetect_jax.report import wording, write_report
+from olmodetect_jax.report.page import SHOWN_MISSING, SHOWN_TEXTS
 from olmodetect_jax.report.plots import BINS, HEIGHT, WIDTH, histogram, mean_curve
-from tests.run_folders import random_scores, score_line, write_run
+from tests.run_folders import OWN_TEXTS, random_scores, score_line, write_run
 
 SIX = ("ppl", "zlib", "lower", "min_k", "min_k_plus_plus", "dc_pdd")
 EVIL = "<script>alert(1)</script>"
@@ -99,9 +101,9 @@ def test_same_run_same_bytes(tmp_path: Path, run: Path) -> None:
 
 def hostile(path: Path) -> Path:
     scores = random_scores(("ppl", "zlib"))
-    lines = scores["ppl"]["gsm8k"]
-    lines.append(score_line(EVIL, 1, None, missing=f"{EVIL} & 'so'"))
-    lines.append(score_line("\u202ereversed\x00", 0, None, missing="x"))
+    for subsets in scores.values():
+        subsets["gsm8k"].append(score_line(EVIL, 1, None, missing=f"{EVIL} & 'so'"))
+        subsets["gsm8k"].append(score_line("\u202ereversed\x00", 0, None, missing="x"))
     changes: dict[str, Any] = {
         "model": {"name": EVIL_NAME, "path": f"/models/{EVIL}"},
         "command": EVIL,
@@ -138,18 +140,79 @@ def test_several_runs_are_compared(tmp_path: Path) -> None:
 
 def test_texts_without_labels(tmp_path: Path) -> None:
     lines = [score_line(f"r{i}", None, float(i)) for i in range(9)]
-    run = write_run(tmp_path / "run", {"ppl": {"texts": lines}}, benchmark=None, texts="/data/mine.jsonl")
+    run = write_run(tmp_path / "run", {"ppl": {"texts": lines}}, **OWN_TEXTS)
     page = Page(report(tmp_path / "r.html", run))
     assert "no record has a label, so there is no AUC" in page.text
     assert page.count("table", "heat") == page.count("polyline") == 0
     assert page.count("path", "unlabelled") == 1
+    assert page.count("path", "reference") == 0
+    assert page.count("table", "texts") == 1 and "--reference" in page.text
+    assert "How to read the numbers" not in page.text  # it explains the AUC
+
+
+def test_texts_against_a_reference(tmp_path: Path) -> None:
+    reference = [score_line(f"o{i}", 0, float(i)) for i in range(500)]
+    lines = [
+        score_line("plain", None, 250.0, reference_share=0.5),
+        score_line(EVIL, None, 999.0, reference_share=0.0),
+        score_line("gone", None, None, reference_share=None),
+    ]
+    run = write_run(tmp_path / "run", {"ppl": {"texts": lines, "reference": reference}}, **OWN_TEXTS)
+    page = Page(html := report(tmp_path / "r.html", run))
+    body = html[html.index('<table class="texts') :]
+    assert body.index("&lt;script&gt;") < body.index(">plain<") < body.index(">gone<")
+    assert "Share of the 500 reference texts" in page.text
+    assert 'title="score 999" data-value="0.0">&lt;0.002</td>' in body
+    assert page.count("script") == 1
+    kinds = [(a.get("class") or "").split()[-1] for t, a in page.elements if t == "path"]
+    assert kinds == ["reference", "unlabelled"]  # the reference is drawn first, behind the texts
+    assert "reference, non-members" in page.text
+    assert "member" not in {a.get("class") for t, a in page.elements if t == "i"}
+
+
+def test_labelled_texts_against_a_reference(tmp_path: Path) -> None:
+    reference = [score_line(f"o{i}", 0, float(i)) for i in range(30)]
+    lines = [score_line(f"r{i}", i % 2, float(i), reference_share=0.1) for i in range(4)]
+    run = write_run(tmp_path / "run", {"ppl": {"texts": lines, "reference": reference}}, **OWN_TEXTS)
+    page = Page(report(tmp_path / "r.html", run))
+    assert page.count("path", "reference") == page.count("path", "member") == page.count("path", "non-member") == 1
+    assert page.count("table", "heat") == 2 and page.count("table", "texts") == 1
+    assert "How to read the numbers" in page.text and "A domain is" not in page.text
+
+
+def test_a_thousand_texts_are_listed(tmp_path: Path) -> None:
+    lines = [score_line(f"r{i}", None, float(i)) for i in range(SHOWN_TEXTS + 3)]
+    page = Page(report(tmp_path / "r.html", write_run(tmp_path / "run", {"ppl": {"texts": lines}}, **OWN_TEXTS)))
+    assert f"r{SHOWN_TEXTS - 1}" in page.text
+    assert f"r{SHOWN_TEXTS}" not in page.text
+    assert "3 more are in the run's tables/texts.csv" in page.text
+
+
+def test_attacks_and_protocol_are_explained(tmp_path: Path, run: Path) -> None:
+    page = Page(report(tmp_path / "r.html", run))
+    assert set(wording.ATTACKS) == set(ATTACKS)
+    assert set(wording.PRESETS) == set(PRESETS)
+    assert page.count("dt") == page.count("dd") == 6
+    assert "a share of 0.2 of them" in page.text and "clipped at 0.01" in page.text
+    assert "protocol: audited" in page.text and "careful practice, this project's default" in page.text
+    assert "2048 (used: 1024, the model’s context)" in page.text
+    assert "null" not in page.text
+
+
+def test_a_run_of_unknown_choices_is_shown_all_the_same(tmp_path: Path) -> None:
+    protocol = {"preset": "mine", "fields": {"zlib_numerator": ["x"]}, "changed": {}}
+    scores = random_scores(("zlib", "min_k", "cdd"))
+    run = write_run(tmp_path / "run", scores, protocol=protocol, hyperparameters=None)
+    page = Page(report(tmp_path / "r.html", run))
+    assert "a share of – of them" in page.text
+    assert page.count("dt") == 2
 
 
 def test_labelled_texts_and_scores_that_are_all_missing(tmp_path: Path) -> None:
     scored = [score_line(f"r{i}", i % 2, float(i)) for i in range(9)]
     gone = [score_line(f"r{i}", i % 2, None, missing="too short") for i in range(9)]
     scores = {"ppl": {"texts": scored}, "zlib": {"texts": gone}}
-    page = Page(report(tmp_path / "r.html", write_run(tmp_path / "run", scores, benchmark=None)))
+    page = Page(report(tmp_path / "r.html", write_run(tmp_path / "run", scores, **OWN_TEXTS)))
     assert page.count("polyline") == 1
     assert page.text.count("too short") == 9
     assert "9 scores are missing" in page.text
@@ -157,7 +220,7 @@ def test_labelled_texts_and_scores_that_are_all_missing(tmp_path: Path) -> None:
 
 def test_many_missing_scores_are_counted_not_all_listed(tmp_path: Path) -> None:
     gone = [score_line(f"r{i}", i % 2, None, missing="too short") for i in range(SHOWN_MISSING + 7)]
-    run = write_run(tmp_path / "run", {"ppl": {"texts": gone}}, benchmark=None)
+    run = write_run(tmp_path / "run", {"ppl": {"texts": gone}}, **OWN_TEXTS)
     page = Page(report(tmp_path / "r.html", run))
     assert page.text.count("too short") == SHOWN_MISSING
     assert "7 more are listed" in page.text

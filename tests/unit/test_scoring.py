@@ -2,19 +2,21 @@
 
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file
 
 from conversion import load_model_directory
 from olmodetect_jax.errors import OlmoDetectError, StoreError
 from olmodetect_jax.models.sharding import leaf_sharding, make_mesh, parse_mesh
 from olmodetect_jax.requests import ScoreTokens
 from olmodetect_jax.scoring import scorer as scorer_module
-from olmodetect_jax.scoring.planning import bucket_of, make_plan, padded_ids, padding_share
+from olmodetect_jax.scoring.planning import Batch, bucket_of, make_plan, padded_ids, padding_share
 from olmodetect_jax.scoring.scorer import Scorer
 from olmodetect_jax.scoring.store import Provenance, Store
 from tests import tolerances as tol
@@ -28,7 +30,7 @@ def requests_of(lengths, seed=0, vocabulary=64):
 def engine(golden, out, mesh="data=8", name="tiny_olmo2_gqa", **options):
     places = make_mesh(parse_mesh(mesh))
     loaded = load_model_directory(golden / name, "float32", lambda p, s: leaf_sharding(places, p, s))
-    store = Store(out, Provenance(loaded.weights_digest, "tokenizer", "float32", "float32"))
+    store = Store(out, Provenance(loaded.weights_digest, "tokenizer", "config", "float32", "float32"))
     return Scorer(loaded.module(), places, store, **options)
 
 
@@ -80,7 +82,7 @@ def test_requests_refuse_what_cannot_be_scored():
 
 
 def test_one_token_of_padding_adds_nothing(golden, tmp_path):
-    """Public reports H4 and H6: [5, 6, pad, pad] has exactly one score, that of 6 after 5."""
+    """[5, 6, pad, pad] has exactly one score, that of 6 after 5."""
     short, long = (ScoreTokens(np.array(ids, np.int32)) for ids in ([5, 6], [5, 6, 7, 8]))
     together = engine(golden, tmp_path / "a").answer([short, long])
     alone = engine(golden, tmp_path / "b").answer([short])
@@ -131,11 +133,11 @@ def test_a_broken_off_run_goes_on_in_the_shapes_it_planned(golden, tmp_path, mon
     whole = engine(golden, tmp_path / "whole", token_budget=128).answer(requests)
     add, count = Store.add, [0]
 
-    def fail_at_the_third(self, batch, answers):
+    def fail_at_the_third(self, *batch):
         count[0] += 1
         if count[0] == 3:
             raise OSError(28, "No space left on device")
-        add(self, batch, answers)
+        add(self, *batch)
 
     monkeypatch.setattr(Store, "add", fail_at_the_third)
     with pytest.raises(OSError):
@@ -152,13 +154,13 @@ def test_a_broken_off_run_goes_on_in_the_shapes_it_planned(golden, tmp_path, mon
 
 
 def test_two_models_never_share_an_answer(golden, tmp_path):
-    """Public report H8."""
+    """Their keys differ in every part of the provenance."""
     request = requests_of([9])
     one = engine(golden, tmp_path).answer(request)
     two = engine(golden, tmp_path, name="tiny_olmo2").answer(request)
     assert as_bytes(one) != as_bytes(two)
     assert len(list(tmp_path.iterdir())) == 2
-    facts = {"weights_digest": "w", "tokenizer_digest": "t", "dtype": "float32", "logits_dtype": "float32"}
+    facts = {"weights_digest": "w", "tokenizer_digest": "t", "config": "c", "dtype": "d", "logits_dtype": "l"}
     keys = {Provenance(**{**facts, k: "other"}).key for k in facts} | {Provenance(**facts).key}
     keys.add(Provenance(**facts, spec_version=99).key)
     assert len(keys) == len(facts) + 2
@@ -182,22 +184,88 @@ def test_store_names_what_is_damaged(golden, tmp_path):
         engine(golden, tmp_path)
 
 
-def test_left_over_temporary_files_are_removed(golden, tmp_path):
+def test_a_flipped_bit_is_noticed(golden, tmp_path):
     engine(golden, tmp_path).answer(requests_of([9]))
-    folder = next(tmp_path.iterdir())
-    (folder / ".batch-x.safetensors.abc.tmp").write_bytes(b"half")
-    engine(golden, tmp_path)
-    assert not list(folder.glob(".*.tmp"))
+    (file,) = tmp_path.rglob("batch-*")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(StoreError, match="checksum"):
+        engine(golden, tmp_path)
 
 
-def test_statistics_that_are_not_numbers_are_an_error(golden, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "change", [{"rows": "8"}, {"rows": 0}, {"bucket": 1}, {"digests": ["00", "00"]}, {"digests": []}]
+)
+def test_a_plan_that_makes_no_sense_is_refused(golden, tmp_path, change):
+    scorer = engine(golden, tmp_path)
+    batch = {"bucket": 64, "rows": 8, "digests": ["00"], **change}
+    (scorer._store.folder / "plan-x.json").write_text(json.dumps({"batches": [batch]}))
+    with pytest.raises(StoreError, match="plan-x.json"):
+        scorer.answer(requests_of([9]))
+
+
+def test_overlapping_kept_plans_run_a_request_once(golden, tmp_path):
+    scorer = engine(golden, tmp_path)
+    a, b, c = sorted(requests_of([9, 10, 11]), key=lambda r: r.digest)
+    store = scorer._store
+    store.keep_plan([Batch(64, 8, (a.digest, b.digest))])
+    store.keep_plan([Batch(64, 8, (a.digest,))])
+    store.keep_plan([Batch(64, 8, (b.digest, c.digest))])
+    batches = store.unfinished({a.digest, b.digest, c.digest}, 8)
+    run = [d for batch in batches for d in batch.digests]
+    assert len(run) == len(set(run))
+    assert store.unfinished({a.digest}, 8) == [Batch(64, 8, (a.digest,))] and store.unfinished({a.digest}, 16) == []
+    assert set(scorer.answer([a, b, c])) == {a.digest, b.digest, c.digest}
+
+
+def test_the_scored_ids_are_kept(golden, tmp_path):
+    requests = requests_of([9, 12])
+    engine(golden, tmp_path).answer(requests)
+    (file,) = tmp_path.rglob("batch-*")
+    arrays = load_file(file)
+    by_digest = {r.digest: r for r in requests}
+    expected = np.concatenate([by_digest[row.tobytes()].ids for row in arrays["digests"]])
+    assert (arrays["ids"] == expected).all() and arrays["lengths"].sum() == len(expected) - 2
+
+
+def test_statistics_that_are_not_numbers_reach_the_attack(golden, tmp_path, monkeypatch):
+    """A text whose statistics are not finite becomes a named hole there; other texts keep their scores."""
     real = scorer_module.score_rows
-    monkeypatch.setattr(
-        scorer_module, "score_rows", lambda *a, **k: real(*a, **k)._replace(mean=np.full((8, 64), np.nan, np.float32))
-    )
-    with pytest.raises(OlmoDetectError, match="not finite"):
+
+    def broken(*arguments, **options):
+        statistics = real(*arguments, **options)
+        return statistics._replace(mean=np.asarray(statistics.mean).copy() * np.array([[np.nan]] + [[1.0]] * 7))
+
+    monkeypatch.setattr(scorer_module, "score_rows", broken)
+    answers = engine(golden, tmp_path).answer(requests_of([9, 10, 11]))
+    assert sorted(np.isfinite(a.mean).all() for a in answers.values()) == [False, True, True]
+
+
+def test_a_batch_that_does_not_fit_the_device_says_what_to_do(golden, tmp_path, monkeypatch):
+    def exhausted(*arguments, **options):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes")
+
+    monkeypatch.setattr(scorer_module, "score_rows", exhausted)
+    with pytest.raises(OlmoDetectError, match="8 rows of 64 tokens.*--token-budget"):
         engine(golden, tmp_path).answer(requests_of([9]))
-    assert not list(tmp_path.rglob("batch-*"))
+
+
+@pytest.mark.slow
+def test_bfloat16_in_any_batch(golden, tmp_path):
+    """Half precision may round differently in another batch shape, within a bound that is written down."""
+    places = make_mesh()
+    loaded = load_model_directory(golden / "tiny_olmo2", "bfloat16", lambda p, s: leaf_sharding(places, p, s))
+    requests = requests_of(LENGTHS)
+
+    def answer(name, budget):
+        store = Store(tmp_path / name, Provenance(loaded.weights_digest, "t", "c", "bfloat16", "float32"))
+        return Scorer(loaded.module(), places, store, token_budget=budget).answer(requests)
+
+    one, many = answer("one", 1), answer("many", 16_384)
+    for digest in one:
+        np.testing.assert_allclose(one[digest].log_prob, many[digest].log_prob, atol=tol.BFLOAT16_LAYOUT)
+        assert one[digest].log_prob.dtype == np.float32
 
 
 def test_float32_matrices_are_multiplied_in_float32_on_every_platform(golden):

@@ -15,7 +15,7 @@ from olmodetect_jax.errors import DataError
 from olmodetect_jax.evaluation import RunMetrics, evaluate, print_tables, write_tables
 from olmodetect_jax.evaluation.runs import read_run
 from olmodetect_jax.evaluation.tables import mean_over_runs, notes, printable, summary_columns
-from tests.run_folders import random_scores, score_line, write_run
+from tests.run_folders import OWN_TEXTS, random_scores, score_line, write_run
 
 SIX = ("ppl", "zlib", "lower", "min_k", "min_k_plus_plus", "dc_pdd")
 LABELLED = [score_line("a", 1, 0.9), score_line("b", 1, 0.2), score_line("a", 0, 0.4), score_line("b", 0, 0.1)]
@@ -26,7 +26,7 @@ def one(path: Path) -> RunMetrics:
 
 
 def own_texts(path: Path, lines: list[dict[str, Any]], **changes: Any) -> Path:
-    return write_run(path, {"ppl": {"texts": lines}}, benchmark=None, texts="/data/mine.jsonl", **changes)
+    return write_run(path, {"ppl": {"texts": lines}}, **OWN_TEXTS, **changes)
 
 
 def printed(results: list[RunMetrics], width: int = 80) -> str:
@@ -72,7 +72,7 @@ def test_files(run: Path) -> None:
     values = json.loads(first, parse_constant=refuse)
     assert values["auc"]["ppl"]["all"] == result.rows[0].auc.all
     assert values["subsets"]["zlib"]["gsm8k"]["tpr_at_5fpr"] == result.subsets["zlib"]["gsm8k"].tpr_at_5fpr
-    assert values["protocol"]["changed"] == {"max_tokens": 1024}
+    assert values["protocol"]["changed"] == {"max_tokens": 2048}
     for name, metric in (("auc", "auc"), ("tpr_at_5fpr", "tpr")):
         lines = list(csv.DictReader((run / "tables" / f"{name}.csv").read_text().splitlines()))
         assert [line["attack"] for line in lines] == [*SIX, "method_avg"]
@@ -87,7 +87,8 @@ def test_files(run: Path) -> None:
 def test_terminal_shows_stages_and_all(run: Path) -> None:
     result = one(run)
     text = printed([result])
-    for title in ("Pre-training", "Mid-training", "Post-training", "All", "MinK++", "Method-Avg", "max_tokens=1024"):
+    assert "protocol: audited, max_tokens=2048" in text
+    for title in ("Pre-training", "Mid-training", "Post-training", "All", "MinK++", "Method-Avg"):
         assert title in text
     line = next(line for line in text.splitlines() if "DCPDD" in line)
     row = result.rows[5]
@@ -136,7 +137,7 @@ def test_a_score_that_is_none_is_left_out_counted_and_named(tmp_path: Path, bad:
 
 def test_texts_without_labels_have_no_auc_and_say_so(tmp_path: Path) -> None:
     lines = [score_line("a", None, 0.5), score_line("b", None, 0.1)]
-    result = one(write_run(tmp_path, {"ppl": {"texts": lines}, "zlib": {"texts": lines}}, benchmark=None))
+    result = one(write_run(tmp_path, {"ppl": {"texts": lines}, "zlib": {"texts": lines}}, **OWN_TEXTS))
     assert result.subsets["ppl"]["texts"].auc is None
     assert result.subsets["ppl"]["texts"].n_unlabelled == 2
     assert printed([result]).count("texts: no record has a label, so there is no AUC") == 1
@@ -151,7 +152,9 @@ def test_texts_with_some_labels(tmp_path: Path) -> None:
 
 def test_one_class_is_missing_up_the_tree_and_an_error_to_who_asks(tmp_path: Path) -> None:
     scores = random_scores(SIX)
-    scores["min_k"]["novel"] = [line for line in scores["min_k"]["novel"] if line["label"] == 1]
+    scores["min_k"]["novel"] = [
+        {**ln, "score": ln["score"] if ln["label"] else None} for ln in scores["min_k"]["novel"]
+    ]
     path = write_run(tmp_path, scores)
     with pytest.raises(DataError, match="min_k on novel: 12 members and 0 non-members"):
         read_run(path).class_scores("min_k", "novel")
@@ -171,6 +174,18 @@ def test_all_scores_null(tmp_path: Path) -> None:
         "ppl on texts: 0 members and 0 non-members have a score; an AUC needs at least one of each"
     )
     assert "texts/r0, texts/r1, texts/r2, texts/r3, texts/r4, …" in " ".join(printed([result]).split())
+
+
+def test_few_non_members_are_named(tmp_path: Path) -> None:
+    few = [note for note in notes(one(write_run(tmp_path / "few", random_scores(SIX)))) if "resolved" in note]
+    assert few == [
+        "speeches, novel, code, gsm8k, mbpp: 12 non-members: TPR at 5% FPR cannot be resolved (needs 20 or more)"
+    ]
+    assert notes(one(write_run(tmp_path / "enough", random_scores(SIX, n=20)))) == []
+    mine = own_texts(tmp_path / "mine", LABELLED)
+    assert "texts: 2 non-members: TPR at 5% FPR cannot be resolved (needs 20 or more)" in printed([one(mine)], 200)
+    nobody = own_texts(tmp_path / "nobody", [score_line("a", None, 0.5)])
+    assert "resolved" not in printed([one(nobody)])
 
 
 def test_duplicate_texts_are_reported(tmp_path: Path) -> None:
@@ -227,6 +242,14 @@ def test_text_of_a_run_cannot_command_the_terminal(tmp_path: Path) -> None:
         ('{"record_id": "r", "text_sha1": "x", "label": 2, "score": 1}', "field label: expected 1, 0 or null, got 2"),
         ('{"record_id": "r", "text_sha1": "x", "label": true, "score": 1}', "expected 1, 0 or null, got True"),
         ('{"record_id": "r", "text_sha1": "x", "label": [1], "score": 1}', r"expected 1, 0 or null, got \[1\]"),
+        (
+            '{"record_id": "r", "text_sha1": "x", "label": 1, "score": 1, "n_tokens": "9"}',
+            'field n_tokens: expected an integer, got "9"',
+        ),
+        (
+            '{"record_id": "r", "text_sha1": "x", "label": 1, "score": 1, "reference_share": 1.5}',
+            "field reference_share: expected a number from 0 to 1 or null, got 1.5",
+        ),
         (r'{"record_id": "\ud800", "text_sha1": "x", "label": 1, "score": 1}', "line 5 .* lone surrogate"),
     ],
 )
@@ -258,7 +281,8 @@ def test_missing_and_empty_score_files(tmp_path: Path) -> None:
         ({"benchmark": "sample"}, 'field benchmark: expected dict or null, got "sample"'),
         ({"attacks": ["ppl", "../../etc"]}, r"field attacks: unknown value '\.\./\.\./etc'"),
         ({"attacks": [["ppl"]]}, r"field attacks: unknown value \['ppl'\]"),
-        ({"attacks": []}, "field attacks: the list is empty"),
+        ({"attacks": []}, "no attack has finished in this run; run the same olmodetect score command again"),
+        ({"subsets": []}, "field subsets: the list is empty"),
         ({"attacks": ["ppl", "ppl"]}, "field attacks: an id stands there twice"),
         ({"subsets": ["dclm"]}, "field subsets: unknown value 'dclm'; allowed are: speeches"),
         ({"model": {}}, "field model.name is missing"),
@@ -277,6 +301,11 @@ def test_a_bad_manifest_is_named(tmp_path: Path, changes: dict[str, Any], messag
 def test_no_manifest(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"manifest\.json: no such file, so .* is not a run folder"):
         read_run(tmp_path)
+    with pytest.raises(DataError, match="is not a run folder"):
+        read_run(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"file is not a run folder; `olmodetect score --out RUN` makes one"):
+        read_run(tmp_path / "file")
     (tmp_path / "manifest.json").write_text('{"format": 1,')
     with pytest.raises(DataError, match=r"manifest\.json: not a JSON file"):
         read_run(tmp_path)
