@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from olmodetect_jax.errors import DataError, UsageError
-from olmodetect_jax.files import write_tensors
+from olmodetect_jax.files import parse_json, write_tensors
 from olmodetect_jax.tokenization import Tokenizer
 
 PART = 1000  # texts that are encoded at a time
@@ -51,11 +52,12 @@ class FrequencyTable:
         """Writes the table as one safetensors file."""
         facts = {
             "tokenizer_digest": self.tokenizer_digest,
-            "documents": str(self.documents),
-            "max_tokens": str(self.max_tokens),
+            "documents": self.documents,
+            "max_tokens": self.max_tokens,
             "source": self.source,
         }
-        write_tensors(path, {"counts": self.counts}, facts)
+        # One entry, for safetensors writes several in a random order; the same table is the same bytes.
+        write_tensors(path, {"counts": self.counts}, {"table": json.dumps(facts, sort_keys=True)})
 
     @classmethod
     def load(cls, path: Path) -> FrequencyTable:
@@ -68,11 +70,9 @@ class FrequencyTable:
 
         try:
             with safe_open(path, framework="numpy") as file:
-                facts = file.metadata() or {}
+                facts = parse_json((file.metadata() or {})["table"])
                 counts = file.get_tensor("counts")
-            table = cls(
-                counts, facts["tokenizer_digest"], int(facts["documents"]), int(facts["max_tokens"]), facts["source"]
-            )
+            table = cls(counts, facts["tokenizer_digest"], facts["documents"], facts["max_tokens"], facts["source"])
         except (OSError, SafetensorError, KeyError, ValueError, AttributeError, TypeError) as error:
             raise DataError(f"{path}: not a token-frequency table: {error}") from None
         if counts.ndim != 1 or counts.dtype != np.int64 or not len(counts) or counts.min() < 0:

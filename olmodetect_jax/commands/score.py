@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from olmodetect_jax import __version__, sample
-from olmodetect_jax.attacks.base import Score
-from olmodetect_jax.attacks.frequencies import FILE_NAME, FrequencyTable
+from olmodetect_jax.attacks.base import Attack, Score
+from olmodetect_jax.attacks.dc_pdd import DcPdd
+from olmodetect_jax.attacks.frequencies import FILE_NAME
 from olmodetect_jax.attacks.registry import attack_ids, build_attacks
 from olmodetect_jax.attacks.rounds import Engine, run_attacks
 from olmodetect_jax.benchmark import SIZES, SPLITS, VARIANTS, read_benchmark, tree_of
@@ -79,32 +80,19 @@ def score(options: ScoreOptions) -> dict[tuple[str, str], list[Score]]:
         print(
             f"warning: {tokenizer.path} puts tokens of its own around every text; they are scored too", file=sys.stderr
         )
-    frequencies = options.frequencies or options.model / FILE_NAME
-    attacks = build_attacks(ids, hyperparameters, frequencies)
+    attacks = build_attacks(ids, hyperparameters, options.frequencies or options.model / FILE_NAME)
     with run_lock(options.out):
         engine, facts, context = _engine(options, protocol, tokenizer)
+        facts["model"]["size"] = size
+        capped = dataclasses.replace(protocol, max_tokens=min(protocol.max_tokens, context))
         manifest = {
-            "format": MANIFEST_FORMAT,
-            "command": "score",
-            "version": __version__,
-            "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            **_about(protocol, hyperparameters, attacks, records),
             **facts,
             **_source(options),
-            "records": _records_digest(records),
-            "record_counts": {name: len(rs) for name, rs in records.items()},
             "limit": options.limit,
-            "protocol": {"preset": protocol.preset, "fields": protocol.fields(), "changed": protocol.changed()},
-            "max_tokens_used": min(protocol.max_tokens, context),
-            "hyperparameters": hyperparameters,
-            "frequencies": FrequencyTable.load(frequencies).facts() if "dc_pdd" in ids else None,
-            "attacks": list(ids),
-            "subsets": [name for name in records if name != REFERENCE],
-            "libraries": {name: version(name) for name in ("jax", "flax", "numpy", "tokenizers")},
-            "zlib": _zlib_build(),
+            "max_tokens_used": capped.max_tokens,
         }
-        manifest["model"]["size"] = size
         finished = join_run(options.out / "manifest.json", manifest)
-        capped = dataclasses.replace(protocol, max_tokens=manifest["max_tokens_used"])
         scores = run_attacks(attacks, records, tokenizer, capped, engine)
         shares = {a: _reference_shares(scores, a) for a in ids} if REFERENCE in records else {}
         for (attack, subset), column in scores.items():
@@ -230,11 +218,29 @@ def _source(options: ScoreOptions) -> dict[str, Any]:
     return {"benchmark": benchmark, "texts": None, "split": options.split, "variant": options.variant}
 
 
-def _records_digest(records: Mapping[str, Sequence[Record]]) -> dict[str, str]:
-    """SHA-256 of each subset's ids, labels and texts in order."""
+def _about(
+    protocol: Protocol,
+    hyperparameters: Mapping[str, float],
+    attacks: Sequence[Attack],
+    records: Mapping[str, Sequence[Record]],
+) -> dict[str, Any]:
+    """What the manifest says of the choices, the attacks and the records."""
+    # SHA-256 of each subset's ids, labels and texts in order: a run goes on with the very same records only.
+    content = {name: json.dumps([[r.record_id, r.label, r.text] for r in rs]) for name, rs in records.items()}
     return {
-        name: hashlib.sha256(json.dumps([[r.record_id, r.label, r.text] for r in rs]).encode()).hexdigest()
-        for name, rs in records.items()
+        "format": MANIFEST_FORMAT,
+        "command": "score",
+        "version": __version__,
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "records": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in content.items()},
+        "record_counts": {name: len(rs) for name, rs in records.items()},
+        "protocol": {"preset": protocol.preset, "fields": protocol.fields(), "changed": protocol.changed()},
+        "hyperparameters": dict(hyperparameters),
+        "frequencies": next((a.table.facts() for a in attacks if isinstance(a, DcPdd)), None),
+        "attacks": [a.id for a in attacks],
+        "subsets": [name for name in records if name != REFERENCE],
+        "libraries": {name: version(name) for name in ("jax", "flax", "numpy", "tokenizers")},
+        "zlib": _zlib_build(),
     }
 
 

@@ -7,7 +7,6 @@ import zlib
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 from conversion.load import load_hf
 from olmodetect_jax.attacks.base import ScoredText
@@ -17,6 +16,7 @@ from olmodetect_jax.attacks.lower import Lower
 from olmodetect_jax.attacks.min_k import MinK
 from olmodetect_jax.attacks.min_k_plus_plus import MinKPlusPlus
 from olmodetect_jax.attacks.ppl import Ppl
+from olmodetect_jax.attacks.reductions import mean as mean_of
 from olmodetect_jax.attacks.reductions import smallest_count, total
 from olmodetect_jax.attacks.zlib import Zlib, compressed_length
 from olmodetect_jax.protocol import load_protocol
@@ -121,6 +121,7 @@ def test_bfloat16_mode(case):
     assert float(np.mean(log_prob, dtype=np.float64)) == pytest.approx(
         expected["recall_unconditional_ll"], rel=tol.BF16_REL
     )
+    assert mean_of(log_prob, RELEASE) == pytest.approx(expected["recall_conditional_ll"], rel=tol.BF16_REL)
     plain = expected["same_logits_scored_in_float32"]
     text = scored("text", ids[1:], *statistics_of(ids, logits, logit_statistics))
     assert Ppl().value(text, AUDITED).value == pytest.approx(plain["ppl"], abs=tol.STATISTICS_LOG_PROB)
@@ -255,6 +256,37 @@ def test_tiny_olmo2_unconditional(tiny):
         assert got == pytest.approx(expected["minkpp_0_2"], abs=tol.TINY_MIN_K_PLUS_PLUS)
 
 
+@pytest.mark.parametrize("kind", ["recall", "emmia"])
+def test_tiny_olmo2_after_a_prefix(tiny, kind):
+    """A text after a prefix, scored as one sequence: ReCaLL's mean takes all its tokens, EMMIA's all but the first."""
+    model, data = tiny
+    ids, expected = data["inputs"]["token_ids"], data["expected"][kind]
+    if kind == "recall":
+        cases = [
+            (p, t, e["ll_conditional"], e["ll_unconditional"]) for p, by in expected.items() for t, e in by.items()
+        ]
+    else:
+        cases = [(p, t, ll, e["ll_unconditional"]) for t, e in expected.items() for p, ll in e["cond_ll"].items()]
+    for prefix, text, conditional, unconditional in cases:
+        before = [i for p in prefix.split("+") for i in ids[text if p == "itself" else p]]
+        count = len(ids[text]) if kind == "recall" else len(ids[text]) - 1
+        log_prob, _, _ = forward(model, before + ids[text])
+        assert np.mean(log_prob[-count:]) == pytest.approx(conditional, abs=tol.TINY_MEAN_LL)
+        assert np.mean(forward(model, ids[text])[0]) == pytest.approx(unconditional, abs=tol.TINY_MEAN_LL)
+
+
+def test_the_padded_vocabulary_counts():
+    """Without the padding columns the golden's wrong values come out, far from the right ones."""
+    case = next(c for c in cases("logits") if "if_wrongly_restricted_to_50_columns" in c["expected"])
+    ids, wrong = case["inputs"]["input_ids"], case["expected"]["if_wrongly_restricted_to_50_columns"]
+    cut = [row[:50] for row in case["inputs"]["logits"]]
+    text = scored("text", ids[1:], *statistics_of(ids, cut, logit_statistics))
+    assert Ppl().value(text, AUDITED).value == pytest.approx(wrong["ppl"], abs=tol.STATISTICS_LOG_PROB)
+    got = MinKPlusPlus(0.2).value(text, AUDITED).value
+    assert got == pytest.approx(wrong["minkpp_0_2"], rel=tol.MIN_K_PLUS_PLUS)
+    assert abs(wrong["ppl"] - case["expected"]["ppl"]) > 100 * tol.STATISTICS_LOG_PROB
+
+
 def test_tiny_olmo2_uses_every_logit_column(tiny):
     """The padded vocabulary counts: cutting the head to the true vocabulary must change the statistics."""
     model, data = tiny
@@ -263,4 +295,3 @@ def test_tiny_olmo2_uses_every_logit_column(tiny):
     cut = token_statistics(model.hidden(ids)[:, :-1], head, ids[:, 1:], tile=8)
     mu = data["expected"]["unconditional"]["t0"]["mu"]
     assert np.abs(np.asarray(cut.mean)[0] - mu).max() > 10 * tol.TINY_LOG_PROB
-    assert isinstance(model, nnx.Module)
