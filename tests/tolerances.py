@@ -40,9 +40,9 @@ TINY_MEAN_LL = 1e-4
 TINY_MIN_K_PLUS_PLUS = 2e-3
 
 # The embedded model against transformers, float32, up to 1,024 tokens: two summation orders over four layers.
-SAMPLE_STATISTICS = 1e-4
+SAMPLE_STATISTICS = 3e-5
 # bfloat16 weights and activations, float32 logits: eight bits a value, over four layers.
-SAMPLE_BFLOAT16_MAX = 0.5
-SAMPLE_BFLOAT16_MEAN = 0.05
+SAMPLE_BFLOAT16_MAX = 0.2
+SAMPLE_BFLOAT16_MEAN = 0.02
 # Logits of size up to 16 rounded to bfloat16 (steps of 1/16), twice.
 SAMPLE_RELEASED_MAX = 0.125

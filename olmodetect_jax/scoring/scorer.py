@@ -115,7 +115,7 @@ class Scorer:
         if fresh:
             self._store.keep_plan(fresh)
             plan += fresh
-        with progress("Scoring", len(missing), unit="texts") as advance:
+        with progress("Scoring", len(missing), unit="sequences") as advance:
             running: tuple[Batch, Statistics] | None = None
             for batch in [*plan, None]:
                 try:
