@@ -48,8 +48,8 @@ class Lower:
                 value = own - other
             else:
                 value = other / own if own else math.nan
-            score = plain.body().result(value)
-            hole = lower.body().result(value).missing
+            hole = lower.body().result(0.0).missing  # why the lower-cased text has no mean of its own
+            score = plain.body().result(0.0 if hole else value)
             if hole and not score.missing:
                 score = dataclasses.replace(score, value=math.nan, missing=f"in lower case: {hole}")
             scores.append(dataclasses.replace(score, special_ids=plain.special_ids + lower.special_ids))

@@ -185,6 +185,44 @@ def test_a_text_with_statistics_that_are_not_numbers_has_no_score(tokenizer):
     assert all("not finite" in column[0].missing for column in scores.values())
 
 
+def test_a_score_that_is_no_number_is_a_hole(tokenizer):
+    (text,) = run_attacks([Plain()], {"s": records("Some text.")}, tokenizer, AUDITED, Engine())["ppl", "s"]
+    for value in (math.inf, -math.inf, math.nan):
+        score = text.result(value)
+        assert math.isnan(score.value) and score.missing == f"the score is {value}"
+    assert text.result(-1.0).missing is None
+
+
+class Plain(Ppl):
+    """Hands the scored texts out as they are."""
+
+    def score(self, records, answers, protocol):
+        return answers
+
+
+def test_a_lower_cased_text_without_targets_is_named(tokenizer):
+    assert len(tokenizer.encode("AB", 9).ids) == 2 and len(tokenizer.encode("ab", 9).ids) == 1
+    scores, _ = run(all_attacks(), ["AB"], tokenizer)
+    assert scores["lower"][0].missing.startswith("in lower case: there is nothing to score")
+    assert scores["ppl"][0].missing is None
+
+
+def test_tables_that_cannot_be_right_are_refused(tmp_path, tokenizer):
+    from types import SimpleNamespace
+
+    gaps = SimpleNamespace(path="tokenizer.json", vocabulary=5, largest_id=9)
+    with pytest.raises(UsageError, match="ids up to 9.*without gaps"):
+        build_table(["a"], gaps, max_tokens=9, source="test")
+    with pytest.raises(UsageError, match="without gaps"):
+        FrequencyTable(np.zeros(5, np.int64), "d", 1, 9, "test").check(gaps)
+    for counts in (np.array([1, -1]), np.zeros((2, 2), np.int64), np.zeros(2, np.int32), np.zeros(0, np.int64)):
+        FrequencyTable(counts, "d", 1, 9, "test").save(tmp_path / "t")
+        with pytest.raises(DataError, match="expected non-negative counts"):
+            FrequencyTable.load(tmp_path / "t")
+    huge = FrequencyTable(np.array([2**62, 2**62, 2**63 - 1]), "d", 1, 9, "test").smoothed()
+    assert (huge > 0).all() and huge.sum() == pytest.approx(1)
+
+
 def test_attack_names_and_hyperparameters():
     assert attack_ids("all") == ATTACKS == ("ppl", "zlib", "lower", "min_k", "min_k_plus_plus", "dc_pdd")
     assert attack_ids("all,ppl") == ATTACKS

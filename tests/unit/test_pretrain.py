@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from olmodetect_jax import sample
+from olmodetect_jax.commands import make_sample as make_sample_module
 from olmodetect_jax.commands.make_sample import RECIPE, differences, make_sample
 from olmodetect_jax.models.olmo2 import Olmo2, Olmo2Config
-from olmodetect_jax.tuning.pretrain import Recipe, Stage, next_token_loss, pack, train
+from olmodetect_jax.tuning.pretrain import Recipe, Stage, _decayed, next_token_loss, pack, train
 
 CONFIG = Olmo2Config(32, 16, 24, 2, 2, 2, 8, 1e4, 1e-6, 64, False)
 TINY = Recipe((Stage("one", 4, 1e-2), Stage("two", 2, 1e-3)), 0, 128, 2, 0.1, 1.0)
@@ -64,6 +66,32 @@ def test_training_learns_and_is_the_same_again():
     assert history["one"][-1] < 0.7 * history["one"][0] and set(history) == {"one", "two"}
     other, _ = train(CONFIG, stages, dataclasses.replace(TINY, seed=1), eos_id=0)
     assert not (other["embed"]["embedding"] == params["embed"]["embedding"]).all()
+
+
+def test_only_matrices_decay():
+    params = nnx.state(Olmo2(CONFIG, rngs=nnx.Rngs(0)), nnx.Param)
+    paths = jax.tree_util.tree_leaves_with_path(_decayed(params))
+    decayed = {jax.tree_util.keystr(path, simple=True, separator="/"): value for path, value in paths}
+    assert {value for path, value in decayed.items() if "norm/scale" in path} == {False}
+    assert {value for path, value in decayed.items() if "norm/scale" not in path} == {True}
+
+
+def test_check_compares_and_says_so(monkeypatch, capsys):
+    recorded = sample.sources_directory().parent
+
+    def made_again(auc):
+        def make(sources, out):
+            shutil.copy(recorded / "data.json", out)
+            facts = json.loads((recorded / "training.json").read_text())
+            facts["auc"]["ppl"]["all"] += auc
+            (out / "training.json").write_text(json.dumps(facts))
+
+        return make
+
+    for auc, code in ((0.0, 0), (0.019, 0), (0.021, 1), (-0.021, 1)):
+        monkeypatch.setattr(make_sample_module, "make_sample", made_again(auc))
+        assert make_sample_module.main(sample.sources_directory(), recorded, check=True) == code
+    assert "differs: AUC of ppl" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -28,16 +28,20 @@ def test_ids_labels_and_stripping(tmp_path):
         "",
         '{"text": "two", "label": "non-member"}',
         '{"id": 7, "value": "three"}',
+        '{"text": "four", "label": "1"}',
+        '{"text": "five", "label": false}',
     )
     records = read_records(path, subset="s")
     assert [(r.record_id, r.text, r.label) for r in records] == [
         ("x", "one\u2028still one", 1),
         ("sample_1", "two", 0),
         ("sample_2", "three", None),
+        ("sample_3", "four", 1),
+        ("sample_4", "five", 0),
     ]
     assert records[1].source == f"{path}, line 3"
     assert records[1].text_sha1 == "ad782ecdac770fc6eb9a"
-    assert [r.label for r in read_records(path, subset="s", label=0)] == [0, 0, 0]
+    assert [r.label for r in read_records(path, subset="s", label=0)] == [0] * 5
 
 
 def test_a_record_without_text_stays_and_is_empty(tmp_path):
@@ -215,6 +219,29 @@ def test_truncation_and_span():
     assert cut.truncated and cut.n_tokens == whole.n_tokens and (cut.ids == whole.ids[:5]).all()
     assert text.startswith(cut.span) and (tokenizer.encode(cut.span, 4096).ids == cut.ids).all()
     assert tokenizer.encode("", 5).ids.dtype == np.int32 and len(tokenizer.encode("", 5).ids) == 0
+
+
+def test_special_and_end_tokens(tmp_path):
+    from tokenizers import AddedToken
+    from tokenizers import Tokenizer as FastTokenizer
+
+    fast = FastTokenizer.from_file(str(sample.model_directory() / "tokenizer.json"))
+    fast.add_tokens([AddedToken("zebra", special=False)])
+    fast.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "config.json").write_text('{"eos_token_id": [5, 7]}')
+    tokenizer = Tokenizer(tmp_path)
+    assert tokenizer.special_ids == {0, 1} and tokenizer.largest_id == 4096 and tokenizer.vocabulary == 4097
+    assert tokenizer.eos_id == 5 and not tokenizer.adds_tokens
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": {"content": "<|pad|>"}}')
+    assert Tokenizer(tmp_path).eos_id == 1
+    for value in ('"<nope>"', "true", '["<nope>"]', "1.5"):
+        (tmp_path / "tokenizer_config.json").write_text(f'{{"eos_token": {value}}}')
+        with pytest.raises(UsageError, match="eos_token is .*no token"):
+            Tokenizer(tmp_path)
+
+
+def test_subsets_keep_the_trees_order():
+    assert [s.id for s in load_tree("sample").select(["mbpp", "novel"])] == ["novel", "mbpp"]
 
 
 def test_tokenizer_errors(tmp_path):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from conversion import load_model_directory
-from olmodetect_jax.errors import OlmoDetectError, StoreError
+from olmodetect_jax.errors import OlmoDetectError, StoreError, UsageError
 from olmodetect_jax.models.sharding import leaf_sharding, make_mesh, parse_mesh
 from olmodetect_jax.requests import ScoreTokens
 from olmodetect_jax.scoring import scorer as scorer_module
@@ -53,6 +53,7 @@ def test_plan_holds_every_request_once_in_its_own_bucket(lengths, parts, random)
         assert all(bucket_of(len(by_digest[d].ids)) == batch.bucket for d in batch.digests)
         assert batch.rows == parts or batch.rows * batch.bucket <= 4096 * parts
     assert len({(b.bucket, b.rows) for b in plan}) == len({b.bucket for b in plan})  # one shape a bucket
+    assert [b.bucket for b in plan] == sorted((b.bucket for b in plan), reverse=True)
     random.shuffle(requests)
     assert make_plan(requests, token_budget=4096, row_multiple=parts) == plan
 
@@ -217,6 +218,13 @@ def test_overlapping_kept_plans_run_a_request_once(golden, tmp_path):
     assert len(run) == len(set(run))
     assert store.unfinished({a.digest}, 8) == [Batch(64, 8, (a.digest,))] and store.unfinished({a.digest}, 16) == []
     assert set(scorer.answer([a, b, c])) == {a.digest, b.digest, c.digest}
+
+
+def test_an_id_beyond_the_embedding_is_refused(golden, tmp_path):
+    scorer = engine(golden, tmp_path)
+    scorer.answer([ScoreTokens(np.array([1, 63], np.int32))])
+    with pytest.raises(UsageError, match="the id 64, but the model has 64"):
+        scorer.answer([ScoreTokens(np.array([1, 64], np.int32))])
 
 
 def test_the_scored_ids_are_kept(golden, tmp_path):

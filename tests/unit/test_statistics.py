@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from olmodetect_jax.models.sharding import RULES, make_mesh
-from olmodetect_jax.scoring.statistics import logit_statistics, sizes, token_statistics
+from olmodetect_jax.scoring.statistics import logit_statistics, released_statistics, sizes, token_statistics
 from tests import tolerances as tol
 
 
@@ -46,6 +46,32 @@ def test_variance_of_a_nearly_uniform_model_keeps_its_digits(scale):
     p /= p.sum(-1, keepdims=True)
     centred = exact - (p * exact).sum(-1, keepdims=True)
     np.testing.assert_allclose(got, (p * centred**2).sum(-1), rtol=1e-5)
+
+
+def test_variance_is_taken_about_the_mean():
+    """One logit a little above 100,351 equal ones: moments about the largest lose three more digits here."""
+    V = 100_352
+    logits = jnp.zeros((1, 1, V), jnp.float32).at[0, 0, 7].set(1.0)
+    p = np.full(V, 1 / (V - 1 + np.e))
+    p[7] *= np.e
+    got = logit_statistics(logits, jnp.zeros((1, 1), jnp.int32)).variance
+    np.testing.assert_allclose(got[0, 0], p[7] * (1 - p[7]), rtol=1e-4)
+
+
+def test_bfloat16_inputs_are_accumulated_in_float32():
+    hidden, head, targets = (x.astype(jnp.bfloat16) if x.dtype == jnp.float32 else x for x in inputs(2, 4, 64, 512))
+    got = token_statistics(hidden, head, targets, tile=8)
+    for g, e in zip(got, in_float64(hidden.astype(jnp.float32), head.astype(jnp.float32), targets), strict=True):
+        np.testing.assert_allclose(g, e, atol=1e-3, rtol=1e-3)  # rounded logits would be off by 0.05
+
+
+def test_released_statistics_round_the_logits_first_and_everything_after():
+    logits = jax.random.normal(jax.random.key(3), (5, 2, 300)) * 4
+    targets = jnp.zeros((5, 2), jnp.int32)
+    got = released_statistics(logits, targets)
+    for a, b in zip(got, released_statistics(logits.astype(jnp.bfloat16).astype(jnp.float32), targets), strict=True):
+        assert (a == b).all()
+        assert (a == a.astype(jnp.bfloat16).astype(jnp.float32)).all()
 
 
 def test_large_logits_do_not_overflow():
