@@ -217,6 +217,7 @@ def test_a_run_without_any_score_fails(run, tmp_path):
 def test_release_scores_lie_on_the_bfloat16_grid(run, tmp_path):
     import ml_dtypes
     import numpy as np
+    from safetensors.numpy import load_file
 
     assert run(*score_arguments(tmp_path, attacks="ppl"))[0] == 0
     assert run(*score_arguments(tmp_path / "r", attacks="ppl", protocol="release"))[0] == 0
@@ -224,6 +225,8 @@ def test_release_scores_lie_on_the_bfloat16_grid(run, tmp_path):
         lines = (folder / "scores/ppl/novel.jsonl").read_text().splitlines()
         scores = np.array([json.loads(line)["score"] for line in lines])
         assert (scores == scores.astype(ml_dtypes.bfloat16).astype(np.float64)).all() == on_grid
+        batches = [load_file(file)["log_prob"].view(np.uint32) for file in (folder / "statistics").rglob("batch-*")]
+        assert all(not (bits & 0xFFFF).any() for bits in batches) == on_grid  # the engine rounds, not the attack alone
         (provenance,) = (folder / "statistics").glob("*/provenance.json")
         assert json.loads(provenance.read_text())["logits_dtype"] == ("bfloat16" if on_grid else "float32")
 
@@ -427,6 +430,7 @@ def test_lists(run):
 
 CUT = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent in the background has it ignored
 import jax
 jax.config.update("jax_num_cpu_devices", 8)
 from olmodetect_jax.scoring.store import Store

@@ -105,6 +105,18 @@ def test_attention_and_rotation_compute_in_float32():
     assert np.abs(narrow.astype(jnp.float32) - wide).mean() < 0.003  # bfloat16 scores of this size: 0.02
 
 
+def test_attention_over_several_chunks_of_queries():
+    """600 positions, grouped heads, against the plain formula in float64."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    q, k, v = (jax.random.normal(key, (2, 600, n, 8)) for key, n in zip(keys, (4, 2, 2), strict=True))
+    k4, v4 = (np.repeat(np.asarray(a, np.float64), 2, axis=2) for a in (k, v))
+    scores = np.einsum("btnh,bsnh->bnts", np.asarray(q, np.float64), k4) / np.sqrt(8)
+    scores = np.where(np.tri(600, dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(causal_attention(q, k, v), np.einsum("bnts,bsnh->btnh", weights, v4), atol=1e-5)
+
+
 def test_every_config_field_changes_the_output(golden):
     """A field that is read and then not used would go unnoticed."""
     config = Olmo2Config.from_hf(json.loads((golden / "tiny_olmo2" / "config.json").read_text()))

@@ -227,6 +227,25 @@ def test_an_id_beyond_the_embedding_is_refused(golden, tmp_path):
         scorer.answer([ScoreTokens(np.array([1, 64], np.int32))])
 
 
+def test_a_kept_plan_is_run_in_its_own_shapes(golden, tmp_path):
+    requests, scorer = requests_of([9, 10, 11]), engine(golden, tmp_path)
+    kept = [Batch(128, 16, tuple(r.digest for r in requests))]  # a fresh plan would be one of (64, 8)
+    scorer._store.keep_plan(kept)
+    ran, start = [], scorer._start
+    scorer._start = lambda batch, known: ran.append(batch) or start(batch, known)
+    scorer.answer(requests)
+    assert ran == kept
+
+
+def test_the_engine_gives_the_goldens(golden, tmp_path):
+    fixtures = load_file(golden / "tiny_olmo2_gqa" / "fixtures.safetensors")
+    requests = [ScoreTokens(fixtures[f"seq{i}.input_ids"].astype(np.int32)) for i in range(3)]
+    answers = engine(golden, tmp_path).answer(requests)
+    for i, request in enumerate(requests):
+        expected = fixtures[f"seq{i}.token_logprobs"]
+        np.testing.assert_allclose(answers[request.digest].log_prob, expected, atol=tol.TOKEN_LOGPROBS, rtol=0)
+
+
 def test_the_scored_ids_are_kept(golden, tmp_path):
     requests = requests_of([9, 12])
     engine(golden, tmp_path).answer(requests)
