@@ -86,7 +86,9 @@ def save_checkpoint(directory: Path, model: LoadedModel, source: Path | None = N
             with _checkpointer(flatten(model.params)) as checkpointer:  # leaving it waits for the asynchronous write
                 save_args = jax.tree.map(lambda _: ocp.SaveArgs(chunk_byte_size=_CHUNK_BYTES), model.params)
                 checkpointer.save(unfinished / PARAMS, model.params, save_args=save_args)
-        except ValueError as error:  # how Orbax passes on what tensorstore met while it wrote
+        except jax.errors.JaxRuntimeError:  # a device's error, no disk's
+            raise
+        except (ValueError, RuntimeError) as error:  # how Orbax and its threads pass on what tensorstore met
             raise disk_error(error, directory) from None
         if source is None:
             write_json(unfinished / CONFIG, model.config.to_hf())

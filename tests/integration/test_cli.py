@@ -406,8 +406,8 @@ def test_a_disk_that_is_really_full(tmp_path):
     for arguments in (("export", "sample", tmp_path / "export"), ("convert", "sample", tmp_path / "checkpoint")):
         command = [sys.executable, "-c", limited, *map(str, arguments)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-        # Orbax's own threads may add their noise to the message.
-        assert done.returncode == 1 and f"\nerror: {tmp_path}" in f"\n{done.stderr}"
+        # Orbax's own threads may print in the middle of a line.
+        assert done.returncode == 1 and f"error: {tmp_path}" in done.stderr, done.stderr[-4000:]
         assert not arguments[2].exists()
 
 
