@@ -54,8 +54,8 @@ class Tree:
 
     def paths(
         self, root: Path, subset: Subset, *, split: str, variant: str, size: str | None
-    ) -> list[tuple[Path, int]]:
-        """(file, label) of every file of a subset, members first.
+    ) -> list[tuple[Path, int, str]]:
+        """(file, label, side) of every file of a subset, members first.
 
         Raises:
             UsageError: the subset depends on the model's size and none was given.
@@ -71,10 +71,13 @@ class Tree:
         members, non_members = [], []
         for template in subset.files:
             name = template.format(**names)
+            side = name if len(subset.files) > 1 else ""
             below, suffix = (Path(variant), f"_{variant}") if subset.variants else (Path(), "")
-            members.append(folder / "member" / below / split / f"member_{name}{suffix}_{split}.jsonl")
-            non_members.append(folder / "non-member" / split / f"non-member_{name}_{split}.jsonl")
-        return [(p, MEMBER) for p in members] + [(p, NON_MEMBER) for p in non_members]
+            member = folder / "member" / below / split / f"member_{name}{suffix}_{split}.jsonl"
+            non_member = folder / "non-member" / split / f"non-member_{name}_{split}.jsonl"
+            members.append((member, MEMBER, side))
+            non_members.append((non_member, NON_MEMBER, side))
+        return members + non_members
 
 
 def load_tree(name: str) -> Tree:
@@ -143,13 +146,13 @@ def read_benchmark(
     if single:
         raise UsageError(f"variant shifted: {', '.join(single)} have no such variant; choose others with --subsets")
     files = {s.id: tree.paths(root, s, split=split, variant=variant, size=size) for s in subsets}
-    missing = [str(p) for paths in files.values() for p, _ in paths if not p.is_file()]
+    missing = [str(p) for paths in files.values() for p, _, _ in paths if not p.is_file()]
     if missing:
         raise DataError(
             f"{root}: {len(missing)} benchmark files are missing (choose others with --subsets):\n  "
             + "\n  ".join(missing)
         )
     return {
-        name: [r for path, label in paths for r in read_records(path, subset=name, label=label)]
+        name: [r for path, label, side in paths for r in read_records(path, subset=name, label=label, side=side)]
         for name, paths in files.items()
     }

@@ -58,14 +58,15 @@ def quickstart(
     out: Annotated[Path, typer.Option(help="Run folder to make.")] = Path("quickstart"),
     attacks: Attacks = "all",
     limit: Limit = None,
+    full: Annotated[bool, typer.Option("--full", help="EMMIA compares all records, not 20 of each class.")] = False,
 ) -> None:
-    """Score the embedded model: table and report.
+    """Tune, score and evaluate the embedded model: table and report.
 
     Example: olmodetect quickstart --out quickstart
     """
     from olmodetect_jax.commands.quickstart import quickstart as run
 
-    report = run(out, attacks=attacks, limit=limit)
+    report = run(out, attacks=attacks, limit=limit, full=full)
     print(f"report: {report}")
 
 
@@ -121,12 +122,21 @@ def score(
         Path | None,
         typer.Option(help="JSONL file of non-members to hold --texts against; the sample has its own."),
     ] = None,
+    dev: Annotated[
+        Path | None, typer.Option(help="JSONL file of labelled texts that ReCaLL and CAMIA learn from; with --texts.")
+    ] = None,
     attacks: Attacks = "all",
     protocol: Annotated[
         str, typer.Option(help="audited, paper or release; `olmodetect protocols` shows them.")
     ] = "audited",
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE: one protocol field or hyperparameter; repeatable.")
+    ] = None,
+    hyperparameters: Annotated[
+        Path | None, typer.Option(help="What `olmodetect tune` chose: the hyperparameters.yaml of its run folder.")
+    ] = None,
+    em_mia_limit: Annotated[
+        int | None, typer.Option(help="EMMIA compares only the first N records of each class with each other.")
     ] = None,
     split: Annotated[str, typer.Option(help="test or dev.")] = "test",
     variant: Annotated[str, typer.Option(help="matched or shifted.")] = "matched",
@@ -148,19 +158,46 @@ def score(
 
     Example: olmodetect score --model sample --texts mine.jsonl --reference others.jsonl --out runs/mine
     """
-    from olmodetect_jax.commands.score import ScoreOptions
+    from olmodetect_jax.commands.options import ScoreOptions
     from olmodetect_jax.commands.score import score as run
 
     chosen = [s.strip() for s in subsets.split(",") if s.strip()] if subsets is not None else None
     options = ScoreOptions(
-        model=_model(model), out=out, benchmark=_benchmark(benchmark), texts=texts, reference=reference,
-        attacks=attacks, protocol=protocol, settings=tuple(setting or ()), split=split, variant=variant, size=size,
-        subsets=chosen, limit=limit, dtype=dtype, mesh=mesh, token_budget=token_budget, frequencies=frequencies,
+        model=_model(model), out=out, benchmark=_benchmark(benchmark), texts=texts, reference=reference, dev=dev,
+        attacks=attacks, protocol=protocol, settings=tuple(setting or ()), hyperparameters=hyperparameters,
+        em_mia_limit=em_mia_limit, split=split, variant=variant, size=size, subsets=chosen, limit=limit, dtype=dtype,
+        mesh=mesh, token_budget=token_budget, frequencies=frequencies,
     )  # fmt: skip
     scores = run(options)
     missing = sum(s.missing is not None for column in scores.values() for s in column)
     total = sum(map(len, scores.values()))
     print(f"{out}: {total - missing} scores, {missing} missing; next: olmodetect evaluate {out}")
+
+
+@app.command()
+def tune(
+    run: Annotated[Path, typer.Argument(help="Run folder of `olmodetect score` on a benchmark.")],
+    attacks: Annotated[str | None, typer.Option(help="Attack ids separated by commas; the run's if left out.")] = None,
+    mesh: Mesh = None,
+) -> None:
+    """Choose hyperparameters on the benchmark's development split.
+
+    Writes hyperparameters.yaml into the run folder, for `olmodetect score --hyperparameters`, and the whole grid.
+
+    Example: olmodetect tune runs/sample
+    """
+    from rich.console import Console
+
+    from olmodetect_jax.commands.tune import options_of
+    from olmodetect_jax.commands.tune import tune as choose
+    from olmodetect_jax.evaluation.tuning import print_tuning, read_tuning
+    from olmodetect_jax.report.tuning_plot import write_tuning_plot
+
+    options = options_of(run, mesh=mesh, **({"attacks": attacks} if attacks else {}))
+    choose(options)
+    write_tuning_plot(run)
+    print_tuning(read_tuning(run), Console())
+    print(f"{run / 'hyperparameters.yaml'}; next: olmodetect score --hyperparameters {run / 'hyperparameters.yaml'} …")
 
 
 @app.command()
@@ -181,13 +218,31 @@ def evaluate(runs: Runs) -> None:
 
 
 @app.command()
-def report(runs: Runs, out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html")) -> None:
+def report(
+    runs: Runs,
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+    compare_protocols: Annotated[
+        bool, typer.Option("--compare-protocols", help="Repeat each run with one protocol field changed at a time.")
+    ] = False,
+    mesh: Mesh = None,
+) -> None:
     """One HTML page: tables, ROC curves, histograms.
 
     Example: olmodetect report runs/olmo2-1b --out report.html
+
+    Example: olmodetect report quickstart --compare-protocols --out protocols.html
     """
     from olmodetect_jax.report.page import write_report
 
+    if compare_protocols:
+        from rich.console import Console
+
+        from olmodetect_jax.commands.compare_protocols import compare_protocols as compare
+        from olmodetect_jax.evaluation.protocols import print_protocols, read_protocols
+
+        for run in runs:
+            compare(run, mesh=mesh)
+            print_protocols(read_protocols(run), Console())
     write_report(runs, out)
     print(f"report: {out}")
 
@@ -231,15 +286,16 @@ def protocols(as_json: AsJson = False) -> None:
 
     Example: olmodetect protocols --json
     """
-    from olmodetect_jax.protocol import PRESETS, load_protocol
+    from olmodetect_jax.protocol import PRESETS, attacks_of, load_protocol
 
     presets = {name: load_protocol(name).fields() for name in PRESETS}
     if as_json:
         print(json.dumps(presets, indent=2))
         return
-    print(f"{'field':<16} " + " ".join(f"{name:<11}" for name in PRESETS))
+    print(f"{'field':<22}" + "".join(f"{name:<16}" for name in PRESETS) + "attacks")
     for field in presets[PRESETS[0]]:
-        print(f"{field:<16} " + " ".join(f"{presets[name][field]!s:<11}" for name in PRESETS))
+        values = "".join(f"{presets[name][field]!s:<16}" for name in PRESETS)
+        print(f"{field:<22}{values}{', '.join(attacks_of(field)) or 'all'}")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,4 +1,7 @@
-"""The named choices on which the paper, its released code and careful practice differ (likelihood spec, section 0)."""
+"""The named choices on which the paper, its released code and careful practice differ.
+
+Sources: likelihood spec, section 0; CAMIA and PAC spec, the places marked with a not-equal sign.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,18 @@ from olmodetect_jax.errors import UsageError, one_of
 from olmodetect_jax.files import config_path, load_yaml
 
 PRESETS = ("audited", "paper", "release")
+_EM_MIA = ("em_mia", "em_mia_best_of_four")
+
+
+def choice(*attacks: str, least: int = 2, others: tuple[int, ...] = ()) -> Any:
+    """A field of `Protocol`.
+
+    Args:
+        attacks: ids of the attacks it bears on; none for all.
+        least: smallest value of an integer.
+        others: further values of an integer that a comparison of protocols tries beside the presets' own.
+    """
+    return dataclasses.field(metadata={"attacks": attacks, "least": least, "others": others})
 
 
 @dataclass(frozen=True)
@@ -20,24 +35,82 @@ class Protocol:
     Attributes:
         preset: the preset the values came from.
         max_tokens: tokens of a text that are read, from its start; the model's own context caps it.
-        text_span: the text that Zlib's byte count and Lower's lower-casing see: the span that was scored, or
-            the full text although only its first `max_tokens` tokens were scored.
-        zlib_numerator: Zlib divides the sum or the mean of the log-probabilities by the compressed length.
-        lower_form: Lower is the difference mean LL(text) - mean LL(lower), or the ratio mean LL(lower) / mean LL(text).
+        window: tokens that a prefix and a text together, or the copies of a text, may fill (ReCaLL, EMMIA, CAMIA); the
+            model's own context caps it.
+        text_span: the text that Zlib's byte count, Lower's lower-casing and PAC's swaps see: the span that was scored,
+            or the full text although only its first `max_tokens` tokens were scored.
         score_dtype: type in which token statistics and their sums and means are rounded; `bfloat16` reproduces
             the released scores' grid.
         special_ids: what happens when a special token's id is among a text's targets: the record is flagged
             in its score line, or the command ends with an error that names it. A final end-of-text id is
             always dropped from the targets of PPL, Zlib, Lower, MinK and MinK++ instead.
+        tuning_non_finite: a development score that is no finite number is left out, with a count, or, for MinK and
+            MinK++, NaN becomes 0 and an infinity a million.
+        zlib_numerator: Zlib divides the sum or the mean of the log-probabilities by the compressed length.
+        lower_form: Lower is the difference mean LL(text) - mean LL(lower), or the ratio mean LL(lower) / mean LL(text).
+        min_k_choice: the k of MinK and MinK++ is a fixed 0.2, or the one that `olmodetect tune` chose.
+        min_k_least: MinK and MinK++ average at least one token, or none where k times the length is below one (no
+            score then).
+        min_k_plus_plus_sigma: the standard deviation as the released code guards it, or plain (then not finite where
+            the model is certain).
+        dc_pdd_tuning_text: tuning scores the text that scoring scores, or its first 512 words joined by single spaces.
+        pac_seed: PAC's swaps are drawn anew for each text, seeded by its hash, or in one stream over a file's texts in
+            order, seeded by 0.
+        recall_shot_order: ReCaLL's shots are the first development non-members by hash of their text, or in the
+            file's order.
+        recall_shot_tokens: most tokens of a shot.
+        recall_prefix: each shot is cut to an equal share of the budget, or shots that do not fit are dropped whole.
+        recall_budget: room left for a text is the mean length over both classes, or over each class's own file (the
+            two classes then get different prefixes).
+        recall_span: both likelihoods cover the same tokens, or each what fits (and the conditional one a token more).
+        em_mia_tokens: tokens of a text that EMMIA reads, as prefix and as target.
+        em_mia_tokens_rlvr: the same in the domain RLVR, whose texts share a long preamble.
+        em_mia_base: EMMIA starts from the base score that was best on development texts, or reports for each subset
+            the one of the four that is best on the test labels (optimistic).
+        em_mia_auc: AUC from exact counts, or from scikit-learn's trapezoids, whose rounding decides ties.
+        em_mia_pool: texts that serve as targets, drawn by their true labels; 0 takes all (without labels).
+        camia_max_tokens: tokens of a text that CAMIA reads.
+        camia_copies: copies of the text in CAMIA's repeated pass.
+        camia_variant: token diversity and occurrences as the paper's code or as CAMIA's own code takes them.
+        camia_directions: which labelled texts say which way a signal points: development texts, or the very texts that
+            are evaluated (a leak).
+        camia_p_value: how ties count in a p-value: half, or as in CAMIA's own code.
+        camia_score: Fisher and George give minus the combined p-value (it saturates), or the statistic.
+        camia_tuning: each development non-member is held against the others, or the last ones against the first, with
+            the released tuner's p-values.
     """
 
     preset: str
-    max_tokens: int
-    text_span: Literal["scored", "full"]
-    zlib_numerator: Literal["sum", "mean"]
-    lower_form: Literal["difference", "ratio"]
-    score_dtype: Literal["float32", "bfloat16"]
-    special_ids: Literal["flag", "error"]
+    max_tokens: int = choice()
+    window: int = choice("recall", *_EM_MIA, "camia", others=(512,))
+    text_span: Literal["scored", "full"] = choice("zlib", "lower", "pac", *_EM_MIA)
+    score_dtype: Literal["float32", "bfloat16"] = choice()
+    special_ids: Literal["flag", "error"] = choice("ppl", "zlib", "lower", "min_k", "min_k_plus_plus")
+    tuning_non_finite: Literal["drop", "fill"] = choice("min_k", "min_k_plus_plus")
+    zlib_numerator: Literal["sum", "mean"] = choice("zlib")
+    lower_form: Literal["difference", "ratio"] = choice("lower")
+    min_k_choice: Literal["fixed", "tuned"] = choice("min_k", "min_k_plus_plus")
+    min_k_least: Literal["one", "none"] = choice("min_k", "min_k_plus_plus")
+    min_k_plus_plus_sigma: Literal["guarded", "plain"] = choice("min_k_plus_plus")
+    dc_pdd_tuning_text: Literal["scored", "first_512_words"] = choice("dc_pdd")
+    pac_seed: Literal["text", "file"] = choice("pac")
+    recall_shot_order: Literal["hash", "file"] = choice("recall")
+    recall_shot_tokens: int = choice("recall", others=(64,))
+    recall_prefix: Literal["per_shot", "whole_shots"] = choice("recall")
+    recall_budget: Literal["joint", "per_file"] = choice("recall")
+    recall_span: Literal["same", "separate"] = choice("recall")
+    em_mia_tokens: int = choice(*_EM_MIA, others=(128,))
+    em_mia_tokens_rlvr: int = choice(*_EM_MIA, others=(512,))
+    em_mia_base: Literal["dev", "best_of_four"] = choice("em_mia")
+    em_mia_auc: Literal["exact", "sklearn"] = choice(*_EM_MIA)
+    em_mia_pool: int = choice(*_EM_MIA, least=0, others=(10,))
+    camia_max_tokens: int = choice("camia", others=(128,))
+    camia_copies: int = choice("camia", least=3, others=(6,))
+    camia_variant: Literal["paper", "original"] = choice("camia")
+    camia_directions: Literal["dev", "evaluated"] = choice("camia")
+    camia_p_value: Literal["mid", "rank"] = choice("camia")
+    camia_score: Literal["p_value", "statistic"] = choice("camia")
+    camia_tuning: Literal["leave_one_out", "released"] = choice("camia")
 
     def fields(self) -> dict[str, Any]:
         """Every choice by name, without `preset`."""
@@ -51,7 +124,7 @@ class Protocol:
         return {name: value for name, value in self.fields().items() if value != preset[name]}
 
 
-def load_protocol(preset: str = "audited", overrides: Mapping[str, str] | None = None) -> Protocol:
+def load_protocol(preset: str = "audited", overrides: Mapping[str, Any] | None = None) -> Protocol:
     """Reads a preset and replaces single fields.
 
     Args:
@@ -65,24 +138,44 @@ def load_protocol(preset: str = "audited", overrides: Mapping[str, str] | None =
         raise one_of("protocol", preset, PRESETS)
     path = config_path("protocols", f"{preset}.yaml")
     values = load_yaml(path)
-    hints = {name: hint for name, hint in get_type_hints(Protocol).items() if name != "preset"}
-    if not isinstance(values, dict) or set(values) != set(hints):
-        raise UsageError(f"{path}: expected exactly the fields {', '.join(hints)}")
+    fields = _fields()
+    if not isinstance(values, dict) or set(values) != set(fields):
+        raise UsageError(f"{path}: expected exactly the fields {', '.join(fields)}")
     for name, value in (overrides or {}).items():
-        if name not in hints:
-            raise one_of("protocol field", name, hints)
+        if name not in fields:
+            raise one_of("protocol field", name, fields)
         values[name] = value
-    return Protocol(preset=preset, **{name: _checked(name, value, hints[name]) for name, value in values.items()})
+    return Protocol(preset=preset, **{name: _checked(fields[name], value) for name, value in values.items()})
 
 
-def _checked(name: str, value: Any, hint: Any) -> Any:
+def attacks_of(field: str) -> tuple[str, ...]:
+    """Ids of the attacks a field bears on; empty if it bears on all."""
+    return _fields()[field].metadata["attacks"]
+
+
+def alternatives(field: str) -> tuple[Any, ...]:
+    """Every value of a field that a comparison tries: all its words, or the presets' and some other numbers."""
+    hint = get_type_hints(Protocol)[field]
+    if hint is not int:
+        return get_args(hint)
+    presets = [getattr(load_protocol(preset), field) for preset in PRESETS]
+    return tuple(dict.fromkeys([*presets, *_fields()[field].metadata["others"]]))
+
+
+def _fields() -> dict[str, dataclasses.Field]:
+    return {f.name: f for f in dataclasses.fields(Protocol) if f.name != "preset"}
+
+
+def _checked(field: dataclasses.Field, value: Any) -> Any:
+    name, hint = field.name, get_type_hints(Protocol)[field.name]
     if hint is int:
+        least = field.metadata["least"]
         try:
             number = int(value)
         except (TypeError, ValueError):
-            number = 0
-        if isinstance(value, (bool, float)) or number < 2:
-            raise UsageError(f"protocol field {name}: expected an integer of at least 2, got {value!r}")
+            number = least - 1
+        if isinstance(value, (bool, float)) or number < least:
+            raise UsageError(f"protocol field {name}: expected an integer of at least {least}, got {value!r}")
         return number
     if value not in get_args(hint):
         raise one_of(f"protocol field {name}", value, get_args(hint))

@@ -32,6 +32,7 @@ class Record:
         label: 1 member, 0 non-member, None unknown.
         subset: id of the subset it belongs to.
         source: file and line it was read from, for messages.
+        side: which of a subset's file pairs it belongs to (chosen or rejected); empty where there is one only.
     """
 
     record_id: str
@@ -39,6 +40,7 @@ class Record:
     label: int | None
     subset: str
     source: str
+    side: str = ""
 
     @property
     def text_sha1(self) -> str:
@@ -96,13 +98,14 @@ def _open(path: Path) -> TextIO:
     return path.open(encoding="utf-8-sig")
 
 
-def read_records(path: Path, *, subset: str, label: int | None = None) -> list[Record]:
+def read_records(path: Path, *, subset: str, label: int | None = None, side: str = "") -> list[Record]:
     """Reads one file of records.
 
     Args:
         path: a JSONL file.
         subset: id of the subset the records belong to.
         label: the class of the whole file; None takes each record's own optional `label`.
+        side: of the whole file.
 
     Raises:
         DataError: the file holds no record or no text at all, a text cannot be encoded, or a label is not one of
@@ -125,7 +128,7 @@ def read_records(path: Path, *, subset: str, label: int | None = None) -> list[R
                     "repair or remove the record"
                 ) from None
         own_label = _own_label(value.get("label"), source, record_id) if label is None else label
-        records.append(Record(record_id, text, own_label, subset, source))
+        records.append(Record(record_id, text, own_label, subset, source, side))
     if not records:
         raise DataError(f"{path}: holds no record; expected one JSON object a line with a `text`")
     if not any(r.text for r in records):

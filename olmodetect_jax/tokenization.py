@@ -104,6 +104,10 @@ class Tokenizer:
         """Ids of one text, cut on the right to `max_tokens`."""
         return self.encode_all([text], max_tokens)[0]
 
+    def decode(self, ids: np.ndarray) -> str:
+        """The text of token ids, special tokens spelt out."""
+        return self._fast.decode(ids.tolist(), skip_special_tokens=False)
+
     def encode_all(self, texts: Sequence[str], max_tokens: int) -> list[TokenizedText]:
         """Ids of many texts, each cut on the right to `max_tokens`; remembered, for attacks ask for the same."""
         new = list(dict.fromkeys(t for t in texts if (t, max_tokens) not in self._known))

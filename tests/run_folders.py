@@ -50,6 +50,7 @@ MANIFEST: dict[str, Any] = {
     },
     "max_tokens_used": 1024,
     "hyperparameters": {"min_k": 0.2, "min_k_plus_plus": 0.2, "dc_pdd_alpha": 0.01},
+    "em_mia_limit": None,
     "frequencies": None,
     "attacks": [],
     "subsets": [],

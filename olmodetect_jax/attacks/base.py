@@ -13,19 +13,43 @@ import numpy as np
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.protocol import Protocol as Choices
 from olmodetect_jax.records import Record
-from olmodetect_jax.requests import ScoreTokens, TokenStatistics
+from olmodetect_jax.requests import Request, ScoreTokens, TokenStatistics
 from olmodetect_jax.tokenization import Tokenizer
 
 # Every attack of the benchmark in the order of the paper's tables, with its title there.
 TITLES = {
     "ppl": "PPL", "zlib": "Zlib", "lower": "Lower", "min_k": "MinK", "min_k_plus_plus": "MinK++", "dc_pdd": "DCPDD",
-    "pac": "PAC", "recall": "ReCaLL", "em_mia": "EMMIA", "camia": "CAMIA", "neighborhood": "Neigh.",
-    "guided": "Guided", "dcq": "DCQ", "cdd": "CDD", "self_critique": "SelfCrit", "sup_camia": "Sup-CAMIA",
-    "mia_tuner": "MIA-Tuner", "fsd": "FSD", "bag_of_words": "Blind baseline",
+    "pac": "PAC", "recall": "ReCaLL", "em_mia": "EMMIA", "em_mia_best_of_four": "EMMIA optimistic",
+    "camia": "CAMIA", "neighborhood": "Neigh.", "guided": "Guided", "dcq": "DCQ", "cdd": "CDD",
+    "self_critique": "SelfCrit", "sup_camia": "Sup-CAMIA", "mia_tuner": "MIA-Tuner", "fsd": "FSD",
+    "bag_of_words": "Blind baseline",
 }  # fmt: skip
 
-Requests = Sequence[ScoreTokens]
-Answers = Sequence[TokenStatistics]
+Requests = Sequence[Request]
+Answers = Sequence[Any]  # each request's own kind of answer
+
+LEFT_OUT = "left out: "  # how a reason begins for which a record has no score by choice, not by fault
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """What an attack is given: one subset, or one side of a subset that has two.
+
+    Attributes:
+        records: to be scored, members and non-members; a user's own texts may be unlabelled.
+        dev: development records of both classes, which an attack may learn from. They are `records` themselves where
+            the development split is scored, as tuning does.
+        domain: id of the domain; None for a user's own texts.
+    """
+
+    records: Sequence[Record]
+    dev: Sequence[Record] = ()
+    domain: str | None = None
+
+    @property
+    def is_dev(self) -> bool:
+        """Whether the development records themselves are to be scored."""
+        return bool(self.dev) and list(self.records) == list(self.dev)
 
 
 @dataclass(frozen=True)
@@ -39,6 +63,7 @@ class Score:
         truncated: whether the text was cut to the context.
         special_ids: special tokens among the targets (a final end-of-text token not counted).
         missing: why there is no score; None if there is one.
+        note: what a reader should know of a score that is there; None if nothing.
     """
 
     value: float
@@ -47,6 +72,12 @@ class Score:
     truncated: bool
     special_ids: int = 0
     missing: str | None = None
+    note: str | None = None
+
+    @property
+    def left_out(self) -> bool:
+        """Whether there is no score by choice, not by fault."""
+        return (self.missing or "").startswith(LEFT_OUT)
 
 
 class Attack(Protocol):
@@ -57,15 +88,14 @@ class Attack(Protocol):
     """
 
     id: ClassVar[str]
+    needs_dev: ClassVar[bool]
 
-    def requests(
-        self, records: Sequence[Record], tokenizer: Tokenizer, protocol: Choices
-    ) -> Generator[Requests, Answers, Any]:
-        """What the attack must know about the records of one subset."""
+    def requests(self, group: Group, tokenizer: Tokenizer, protocol: Choices) -> Generator[Requests, Answers, Any]:
+        """What the attack must know; `protocol` is already capped by the model's context."""
         ...
 
-    def score(self, records: Sequence[Record], answers: Any, protocol: Choices) -> list[Score]:
-        """One score a record, in the records' order."""
+    def score(self, group: Group, answers: Any, protocol: Choices) -> list[Score]:
+        """One score a record of `group.records`, in their order."""
         ...
 
 
@@ -157,20 +187,21 @@ class OnePass(ABC):
     """
 
     id: ClassVar[str]
+    needs_dev: ClassVar[bool] = False
     refuses_special_ids: ClassVar[bool] = True  # where the protocol says so
 
     def requests(
-        self, records: Sequence[Record], tokenizer: Tokenizer, protocol: Choices
+        self, group: Group, tokenizer: Tokenizer, protocol: Choices
     ) -> Generator[Requests, Answers, list[ScoredText]]:
         """One pass over the records' texts."""
-        scored = yield from score_texts([r.text for r in records], tokenizer, protocol)
+        scored = yield from score_texts([r.text for r in group.records], tokenizer, protocol)
         if self.refuses_special_ids:
-            refuse_special_ids(records, scored, protocol)
+            refuse_special_ids(group.records, scored, protocol)
         return scored
 
-    def score(self, records: Sequence[Record], answers: list[ScoredText], protocol: Choices) -> list[Score]:
+    def score(self, group: Group, answers: list[ScoredText], protocol: Choices) -> list[Score]:
         """One score a record, in order."""
-        del records
+        del group
         return [self.value(text, protocol) if len(text.targets) else text.result(math.nan) for text in answers]
 
     @abstractmethod

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from olmodetect_jax.attacks.base import Answers, OnePass, Requests, Score, ScoredText
+from olmodetect_jax.attacks.base import Answers, Group, OnePass, Requests, Score, ScoredText
 from olmodetect_jax.attacks.frequencies import FrequencyTable
 from olmodetect_jax.protocol import Protocol
-from olmodetect_jax.records import Record
 from olmodetect_jax.tokenization import Tokenizer
+
+TUNING_WORDS = 512  # of a text, in the released tuner
 
 
 def calibrated_mean(targets: np.ndarray, log_prob: np.ndarray, frequency: np.ndarray, alpha: float) -> float:
@@ -56,11 +58,14 @@ class DcPdd(OnePass):
         return self.table.smoothed()
 
     def requests(
-        self, records: Sequence[Record], tokenizer: Tokenizer, protocol: Protocol
+        self, group: Group, tokenizer: Tokenizer, protocol: Protocol
     ) -> Generator[Requests, Answers, list[ScoredText]]:
         """One pass over the texts, after the table has been held against the tokenizer."""
         self.table.check(tokenizer)
-        return (yield from super().requests(records, tokenizer, protocol))
+        if group.is_dev and protocol.dc_pdd_tuning_text == "first_512_words":
+            cut = [dataclasses.replace(r, text=" ".join(r.text.split()[:TUNING_WORDS])) for r in group.records]
+            group = Group(cut, cut, group.domain)
+        return (yield from super().requests(group, tokenizer, protocol))
 
     def value(self, scored: ScoredText, protocol: Protocol) -> Score:
         """Plus the mean of the clipped terms; a final end-of-text target counts like any other."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from olmodetect_jax.attacks.base import Answers, Requests, Score, ScoredText, refuse_special_ids, score_texts
+from olmodetect_jax.attacks.base import Answers, Group, Requests, Score, ScoredText, refuse_special_ids, score_texts
 from olmodetect_jax.attacks.reductions import mean
 from olmodetect_jax.protocol import Protocol
-from olmodetect_jax.records import Record
 from olmodetect_jax.tokenization import Tokenizer
 
 
@@ -20,27 +19,28 @@ class Lower:
     """Members lose more probability with their capitals; the text without them is scored as a text of its own."""
 
     id: ClassVar[str] = "lower"
+    needs_dev: ClassVar[bool] = False
 
     def requests(
-        self, records: Sequence[Record], tokenizer: Tokenizer, protocol: Protocol
+        self, group: Group, tokenizer: Tokenizer, protocol: Protocol
     ) -> Generator[Requests, Answers, tuple[list[ScoredText], list[ScoredText]]]:
         """One pass over the texts and one over their lower-cased forms (the same request where they are equal)."""
-        texts = [r.text for r in records]
+        texts = [r.text for r in group.records]
         if protocol.text_span == "scored":
             lowered = [t.span.lower() for t in tokenizer.encode_all(texts, protocol.max_tokens)]
         else:
             lowered = [t.lower() for t in texts]
         scored = yield from score_texts([*texts, *lowered], tokenizer, protocol)
         plain, lower = scored[: len(texts)], scored[len(texts) :]
-        refuse_special_ids(records, plain, protocol)
-        refuse_special_ids(records, lower, protocol)
+        refuse_special_ids(group.records, plain, protocol)
+        refuse_special_ids(group.records, lower, protocol)
         return plain, lower
 
     def score(
-        self, records: Sequence[Record], answers: tuple[list[ScoredText], list[ScoredText]], protocol: Protocol
+        self, group: Group, answers: tuple[list[ScoredText], list[ScoredText]], protocol: Protocol
     ) -> list[Score]:
         """Mean LL(text) - mean LL(lower(text)), or mean LL(lower(text)) / mean LL(text)."""
-        del records
+        del group
         scores = []
         for plain, lower in zip(*answers, strict=True):
             own, other = (mean(text.body().log_prob, protocol) for text in (plain, lower))

@@ -36,26 +36,33 @@ def smallest_count(k: float, n: int) -> int:
 
 
 def mean_of_smallest(values: np.ndarray, k: float, protocol: Protocol) -> float:
-    """Mean of the share `k` of [n] values that are smallest, at least one; NaN for n = 0."""
-    if not len(values):
+    """Mean of the share `k` of [n] values that are smallest; NaN where that is none of them.
+
+    The share is at least one value, unless the protocol takes none (`min_k_least`).
+    """
+    if not len(values) or (protocol.min_k_least == "none" and int(k * len(values)) == 0):
         return math.nan
     count = smallest_count(k, len(values))
     return mean(np.partition(values, count - 1)[:count], protocol)
 
 
 def standardised(log_prob: np.ndarray, expected: np.ndarray, variance: np.ndarray, protocol: Protocol) -> np.ndarray:
-    """(log p - E[log p]) / sigma with the released guards: sigma = sqrt(max(variance, 1e-9)) + 1e-9.
+    """(log p - E[log p]) / sigma, with the released guards: sigma = sqrt(max(variance, 1e-9)) + 1e-9.
 
     Args:
         log_prob: [n].
         expected: [n], the mean of log p under p.
         variance: [n]; rounding may have left it slightly negative.
-        protocol: says whether each step is rounded to bfloat16.
+        protocol: says whether each step is rounded to bfloat16, and whether sigma is guarded or the plain root (a
+            value is then NaN or infinite where the variance is not positive).
 
     Returns:
         [n] float64.
     """
+    distance = rounded(log_prob.astype(np.float64) - expected.astype(np.float64), protocol)
+    if protocol.min_k_plus_plus_sigma == "plain":
+        with np.errstate(invalid="ignore", divide="ignore"):  # the caller reports what is not finite
+            return rounded(distance / rounded(np.sqrt(variance.astype(np.float64)), protocol), protocol)
     clamped = rounded(np.maximum(variance.astype(np.float64), VARIANCE_FLOOR), protocol)
     sigma = rounded(rounded(np.sqrt(clamped), protocol) + SIGMA_GUARD, protocol)
-    distance = rounded(log_prob.astype(np.float64) - expected.astype(np.float64), protocol)
     return rounded(distance / sigma, protocol)

@@ -2,50 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from olmodetect_jax.attacks.base import Attack, Score
+from olmodetect_jax.attacks.base import Attack, Group, Score
 from olmodetect_jax.protocol import Protocol
 from olmodetect_jax.records import Record
-from olmodetect_jax.requests import ScoreTokens, TokenStatistics
+from olmodetect_jax.requests import Answer, Request
 from olmodetect_jax.tokenization import Tokenizer
 
-Engine = Callable[[list[ScoreTokens]], Mapping[bytes, TokenStatistics]]
+AnswerRequests = Callable[[Sequence[Request]], Mapping[bytes, Answer]]  # distinct requests in, answers by digest out
+Key = TypeVar("Key", bound=Hashable)
 
 
-def run_attacks(
-    attacks: Sequence[Attack],
-    records: Mapping[str, Sequence[Record]],
-    tokenizer: Tokenizer,
-    protocol: Protocol,
-    engine: Engine,
-) -> dict[tuple[str, str], list[Score]]:
-    """Scores every subset under every attack.
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One attack on one subset.
 
-    Attacks advance in rounds: what all of them ask for in a round is answered together.
+    Attributes:
+        attack: made ready by `build_attacks`.
+        group: the subset's records; each side of it, of a subset that has two, is run for itself.
+        protocol: already capped by the model's context.
+    """
+
+    attack: Attack
+    group: Group
+    protocol: Protocol
+
+
+def run_jobs(jobs: Mapping[Key, Job], tokenizer: Tokenizer, answer: AnswerRequests) -> dict[Key, list[Score]]:
+    """Runs attacks in rounds: what all of them ask for in a round is answered together.
 
     Args:
-        attacks: made ready by `build_attacks`.
-        records: records by subset.
+        jobs: by any key.
         tokenizer: the model's.
-        protocol: with `max_tokens` already capped by the model's context.
-        engine: answers distinct requests, by digest.
+        answer: the engine's.
 
     Returns:
-        One score a record, by (attack id, subset).
+        One score a record of each job's group, in its order.
     """
-    jobs = {(a.id, s): a.requests(rs, tokenizer, protocol) for a in attacks for s, rs in records.items()}
-    asked = {key: next(job) for key, job in jobs.items()}
-    finished: dict[tuple[str, str], Any] = {}
+    parts = {(key, side): dataclasses.replace(job, group=group) for key, job in jobs.items()
+             for side, group in _sides(job.group).items()}  # fmt: skip
+    generators = {key: job.attack.requests(job.group, tokenizer, job.protocol) for key, job in parts.items()}
+    asked = {key: next(generator) for key, generator in generators.items()}
+    finished: dict[Any, Any] = {}
     while asked:
         distinct = {r.digest: r for requests in asked.values() for r in requests}
-        answers = engine(list(distinct.values()))
+        answers = answer(list(distinct.values()))
         asked_next = {}
         for key, requests in asked.items():
             try:
-                asked_next[key] = jobs[key].send([answers[r.digest] for r in requests])
+                asked_next[key] = generators[key].send([answers[r.digest] for r in requests])
             except StopIteration as stop:
                 finished[key] = stop.value
         asked = asked_next
-    return {(a.id, s): a.score(rs, finished[a.id, s], protocol) for a in attacks for s, rs in records.items()}
+    scores = {key: iter(job.attack.score(job.group, finished[key], job.protocol)) for key, job in parts.items()}
+    return {key: [next(scores[key, r.side]) for r in job.group.records] for key, job in jobs.items()}
+
+
+def _sides(group: Group) -> dict[str, Group]:
+    """A group cut by the records' sides."""
+
+    def of(records: Sequence[Record], side: str) -> list[Record]:
+        return [r for r in records if r.side == side]
+
+    sides = dict.fromkeys(r.side for r in group.records)
+    return {side: Group(of(group.records, side), of(group.dev, side), group.domain) for side in sides}

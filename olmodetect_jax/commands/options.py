@@ -1,41 +1,103 @@
-"""Options that several commands read the same way."""
+"""What a run is made of: the options that several commands share, and their checks."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from olmodetect_jax.attacks.registry import load_hyperparameters
+from olmodetect_jax.attacks.hyperparameters import NAMES, load_hyperparameters
+from olmodetect_jax.benchmark import SIZES, SPLITS, VARIANTS
+from olmodetect_jax.commands.tuned import Tuned
 from olmodetect_jax.errors import UsageError, one_of
 from olmodetect_jax.protocol import Protocol, load_protocol
 
 DTYPES = ("float32", "bfloat16")
 
 
-def choices(preset: str, settings: Sequence[str], model: str) -> tuple[Protocol, dict[str, float]]:
-    """The protocol and the hyperparameters, after the `--set NAME=VALUE` of the command line.
+@dataclass(frozen=True)
+class ScoreOptions:
+    """What a run is made of; the command line's options under the same names."""
+
+    model: Path
+    out: Path
+    benchmark: Path | None = None
+    texts: Path | None = None
+    reference: Path | None = None
+    dev: Path | None = None
+    attacks: str = "all"
+    protocol: str = "audited"
+    settings: Sequence[str] = ()
+    hyperparameters: Path | None = None
+    em_mia_limit: int | None = None
+    split: str = "test"
+    variant: str = "matched"
+    size: str | None = None
+    subsets: Sequence[str] | None = None
+    limit: int | None = None
+    dtype: str = "float32"
+    mesh: str | None = None
+    token_budget: int = 16_384
+    frequencies: Path | None = None
+
+
+def check_options(options: ScoreOptions, attacks: Sequence[str]) -> None:
+    """Refuses options that are outside their range or do not go together, before anything is read.
+
+    Raises:
+        UsageError: names the option.
+    """
+    check_dtype(options.dtype)
+    closed = (("--size", options.size, (None, *SIZES)), ("--split", options.split, SPLITS),
+              ("--variant", options.variant, VARIANTS))  # fmt: skip
+    for field, value, allowed in closed:
+        if value not in allowed:
+            raise one_of(field, value, [a for a in allowed if a])
+    if (options.benchmark is None) == (options.texts is None):
+        raise UsageError("give either --benchmark DIR or --texts FILE")
+    for field, number in (("--limit", options.limit), ("--em-mia-limit", options.em_mia_limit)):
+        if number is not None and number < 1:
+            raise UsageError(f"{field}: expected a positive number of records, got {number}")
+    if options.token_budget < 1:
+        raise UsageError(f"--token-budget: expected a positive number of tokens, got {options.token_budget}")
+    if options.frequencies is not None and "dc_pdd" not in attacks:
+        raise UsageError("--frequencies goes with the attack dc_pdd")
+    if options.texts is not None and options.subsets is not None:
+        raise UsageError("--subsets goes with --benchmark")
+    if options.subsets == []:
+        raise UsageError("--subsets: none named")
+    for field, path in (("--reference", options.reference), ("--dev", options.dev)):
+        if options.benchmark is not None and path is not None:
+            raise UsageError(f"{field} goes with --texts; a benchmark has its own")
+
+
+def choices(
+    preset: str, settings: Sequence[str], model: str, tuned: Tuned | None
+) -> tuple[Protocol, dict[str, float | int | str]]:
+    """The protocol and the hyperparameters, after tuning's choice and the `--set NAME=VALUE` of the command line.
 
     Args:
         preset: name of the protocol.
         settings: as given.
         model: its name, for its published hyperparameters.
+        tuned: what `olmodetect tune` chose, if that is used.
 
     Raises:
         UsageError: a setting that is not NAME=VALUE, or an unknown name or value.
     """
     fields = {f.name for f in dataclasses.fields(Protocol)} - {"preset"}
-    defaults = load_hyperparameters(model, {})
-    of_protocol, of_attacks = {}, {}
+    of_protocol, of_attacks = {}, dict(tuned.values if tuned else {})
     for setting in settings:
         name, separator, value = setting.partition("=")
         if not separator:
             raise UsageError(f"--set: expected NAME=VALUE, got {setting!r}")
         if name in fields:
             of_protocol[name] = value
-        elif name in defaults:
+        elif name in NAMES:
             of_attacks[name] = value
         else:
-            raise one_of("--set", name, sorted(fields | set(defaults)))
+            raise one_of("--set", name, sorted(fields | set(NAMES)))
     return load_protocol(preset, of_protocol), load_hyperparameters(model, of_attacks)
 
 

@@ -17,7 +17,7 @@ from olmodetect_jax.files import atomic_path, parse_json, remove_temporaries, wr
 from olmodetect_jax.records import Record
 
 # May differ when a run goes on; of a model, a benchmark and texts their digests count, not their paths.
-_FREE = {"created_at", "command", "attacks", "libraries", "mesh", "version", "texts", "reference"}
+_FREE = {"created_at", "command", "attacks", "libraries", "mesh", "version", "texts", "reference", "dev"}
 
 
 def join_run(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -113,15 +113,19 @@ def write_scores(
                 line["special_ids"] = s.special_ids
             if s.missing:
                 line["missing"] = s.missing
+            if s.note:
+                line["note"] = s.note
             if shares is not None:
                 line["reference_share"] = shares[i]
             file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def say_holes(records: Mapping[str, Sequence[Record]], scores: Mapping[tuple[str, str], Sequence[Score]]) -> None:
-    """Says on standard error which records have no score or hold special tokens."""
+    """Says on standard error which records have no score though they should, or hold special tokens; and the notes."""
     for (attack, subset), column in scores.items():
-        holes = [(r, s) for r, s in zip(records[subset], column, strict=True) if s.missing]
+        for note in dict.fromkeys(s.note for s in column if s.note):
+            print(f"note: {attack} on {subset}: {note}", file=sys.stderr)
+        holes = [(r, s) for r, s in zip(records[subset], column, strict=True) if s.missing and not s.left_out]
         for record, s in holes[:5]:
             print(f"warning: {attack}: no score for {record}: {s.missing}", file=sys.stderr)
         if len(holes) > 5:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from olmodetect_jax.benchmark import Tree
 
-# Method-Avg is a mean over unsupervised attacks; these learn from labels (or, for the baseline, see no model).
-SUPERVISED = frozenset({"sup_camia", "mia_tuner", "fsd", "bag_of_words"})
+# Method-Avg is a mean over unsupervised attacks. These learn from labels, see no model (the baseline), or exist to show
+# what choosing on the labels that judge the choice is worth (EMMIA's best of four).
+OUTSIDE_METHOD_AVG = frozenset({"sup_camia", "mia_tuner", "fsd", "bag_of_words", "em_mia_best_of_four"})
 
 # Attacks that exist for some domains only: the other domains are then no part of their stages and of All.
 DOMAINS_OF = {"self_critique": ("dpo", "rlvr")}

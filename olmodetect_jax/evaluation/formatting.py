@@ -10,6 +10,11 @@ def two_decimals(value: float | None) -> str:
     return f"{ABSENT:>4}" if value is None else f"{value:.2f}"
 
 
+def signed(difference: float) -> str:
+    """A difference with its sign and two decimals; exactly none has no sign."""
+    return f"{difference:+.2f}" if difference else "0.00"
+
+
 def share(value: float | None, n: int) -> str:
     """A share of n: two decimals, but one significant digit below 0.01, and 0 of n as `<1/n`."""
     if value is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from olmodetect_jax.attacks.base import TITLES
 from olmodetect_jax.benchmark import Tree, load_tree
 from olmodetect_jax.errors import DataError, UsageError
 from olmodetect_jax.evaluation.aggregate import attack_domains
+from olmodetect_jax.evaluation.json_fields import read_object, require_unicode, short
 from olmodetect_jax.evaluation.metrics import ClassScores, is_valid_score
 from olmodetect_jax.records import MEMBER, NON_MEMBER, read_jsonl
 
@@ -40,6 +40,7 @@ class Score:
         truncated: whether only the start of the text was read.
         n_tokens: tokens of the whole text; None if the line does not say.
         reference_share: share of the reference's non-members that score at least as high; None without one.
+        note: what a reader should know of the score; None if nothing.
     """
 
     record_id: str
@@ -50,6 +51,7 @@ class Score:
     truncated: bool
     n_tokens: int | None = None
     reference_share: float | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,12 @@ class Run:
         """Name of the model that was scored."""
         return self.manifest["model"]["name"]
 
+    def attack_title(self, attack: str) -> str:
+        """Title of an attack; EMMIA's says to how many records of each class it was limited."""
+        limit = self.manifest.get("em_mia_limit")
+        limited = attack in ("em_mia", "em_mia_best_of_four") and type(limit) is int
+        return f"{TITLES[attack]} ({limit} a class)" if limited else TITLES[attack]
+
     def subset_title(self, subset: str) -> str:
         """Title of a subset."""
         return next((s.title for s in self.tree.subsets if s.id == subset), subset) if self.tree else "Texts"
@@ -105,7 +113,7 @@ def read_run(path: Path) -> Run:
             be used. Names file, line, record and field.
     """
     manifest_path = path / "manifest.json"
-    manifest = _read_manifest(manifest_path)
+    manifest = read_manifest(manifest_path)
     tree = _tree_of(manifest, manifest_path)
     if not manifest["attacks"]:
         raise DataError(
@@ -172,50 +180,32 @@ def _score(line: dict[str, Any], source: str) -> Score:
     if value is None:
         missing = str(line.get("missing") or "no score, no reason given")
     elif not is_valid_score(value):
-        missing = f"not a finite number: {_short(value)}"
-    _require_unicode([record_id, line["text_sha1"], missing or ""], where)
-    n_tokens, share = line.get("n_tokens"), line.get("reference_share")
+        missing = f"not a finite number: {short(value)}"
+    n_tokens, share, note = line.get("n_tokens"), line.get("reference_share"), line.get("note")
+    require_unicode([record_id, line["text_sha1"], missing, note], where)
     if n_tokens is not None and type(n_tokens) is not int:
-        raise DataError(f"{where}: field n_tokens: expected an integer, got {_short(n_tokens)}")
+        raise DataError(f"{where}: field n_tokens: expected an integer, got {short(n_tokens)}")
     if share is not None and not (is_valid_score(share) and 0 <= share <= 1):
-        raise DataError(f"{where}: field reference_share: expected a number from 0 to 1 or null, got {_short(share)}")
+        raise DataError(f"{where}: field reference_share: expected a number from 0 to 1 or null, got {short(share)}")
+    if note is not None and not isinstance(note, str):
+        raise DataError(f"{where}: field note: expected a string, got {short(note)}")
     score = float(value) if missing is None else None
     truncated = line.get("truncated") is True
-    return Score(record_id, line["text_sha1"], label, score, missing, truncated, n_tokens, share)
+    return Score(record_id, line["text_sha1"], label, score, missing, truncated, n_tokens, share, note)
 
 
-def _short(value: object, limit: int = 60) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= limit else text[:limit] + "…"
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Reads and checks the manifest of a run folder.
 
-
-def _require_unicode(value: object, where: str) -> None:
-    """JSON can spell lone surrogates, which no UTF-8 file can hold: they would end the command when it writes."""
+    Raises:
+        DataError: it is missing, or a field of it is; names file and field.
+    """
     try:
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        raise DataError(f"{where}: a string holds a lone surrogate, which is not valid Unicode text") from None
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
-    except (FileNotFoundError, NotADirectoryError):
+        manifest = read_object(path, MANIFEST_FORMAT)
+    except FileNotFoundError:
         raise DataError(
             f"{path}: no such file, so {path.parent} is not a run folder; `olmodetect score --out RUN` makes one"
         ) from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not a JSON file: {error}") from None
-    if not isinstance(manifest, dict):
-        raise DataError(f"{path}: expected a JSON object, got {_short(manifest)}")
-    if manifest.get("format") != MANIFEST_FORMAT:
-        raise DataError(f"{path}: field format: this version reads {MANIFEST_FORMAT}, got {manifest.get('format')!r}")
     for field, types in _REQUIRED.items():
         *outer, name = field.split(".")  # what holds a dotted field was checked to be an object just before it
         holder = manifest[outer[0]] if outer else manifest
@@ -223,8 +213,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             raise DataError(f"{path}: field {field} is missing")
         if not isinstance(holder[name], types):
             names = " or ".join("null" if t is _NoneType else t.__name__ for t in types)
-            raise DataError(f"{path}: field {field}: expected {names}, got {_short(holder[name])}")
-    _require_unicode(manifest, str(path))
+            raise DataError(f"{path}: field {field}: expected {names}, got {short(holder[name])}")
     return manifest
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from olmodetect_jax.attacks.base import TITLES
+from olmodetect_jax.attacks.base import LEFT_OUT
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.evaluation import metrics as m
 from olmodetect_jax.evaluation.aggregate import (
-    SUPERVISED,
+    OUTSIDE_METHOD_AVG,
     Aggregate,
     aggregate,
     attack_domains,
@@ -43,6 +44,11 @@ class Missing:
     record_id: str
     label: int | None
     reason: str
+
+    @property
+    def left_out(self) -> bool:
+        """Whether there is no score by choice, not by fault."""
+        return self.reason.startswith(LEFT_OUT)
 
 
 @dataclass(frozen=True)
@@ -145,12 +151,12 @@ def evaluate_run(run: Run) -> RunMetrics:
     for attack in run.attacks:
         auc = {name: value.auc for name, value in subsets[attack].items()}
         tpr = {name: value.tpr_at_5fpr for name, value in subsets[attack].items()}
-        rows.append(Row(attack, TITLES[attack], _aggregate(run, attack, auc), _aggregate(run, attack, tpr)))
+        rows.append(Row(attack, run.attack_title(attack), _aggregate(run, attack, auc), _aggregate(run, attack, tpr)))
     return RunMetrics(run, subsets, _with_method_avg(rows), _columns(run), text_table(run))
 
 
 def _with_method_avg(rows: Sequence[Row]) -> tuple[Row, ...]:
-    unsupervised = [row for row in rows if row.id not in SUPERVISED]
+    unsupervised = [row for row in rows if row.id not in OUTSIDE_METHOD_AVG]
     if len(unsupervised) < 2:
         return tuple(rows)
     means = (method_avg([r.auc for r in unsupervised]), method_avg([r.tpr for r in unsupervised]))
@@ -209,7 +215,10 @@ def _values(run: Run, attack: str, subset: str, lines: Sequence[Score]) -> dict[
 
 
 def mean_over_runs(results: Sequence[RunMetrics]) -> tuple[Row, ...]:
-    """Model-Avg: each attack's mean over the runs; empty unless two or more scored the same thing the same way."""
+    """Model-Avg: each attack's mean over the runs; empty unless two or more scored the same thing the same way.
+
+    An attack that was limited to fewer records in one run than in another, as its title says, has no mean.
+    """
 
     def what(run: Run) -> Any:
         return run.tree and run.tree.name, run.manifest["split"], run.manifest["variant"], run.manifest["protocol"]
@@ -218,11 +227,11 @@ def mean_over_runs(results: Sequence[RunMetrics]) -> tuple[Row, ...]:
     if len(runs) < 2 or runs[0].tree is None or any(what(run) != what(runs[0]) for run in runs):
         return ()
     averages = []
-    for attack in runs[0].attacks:
-        rows = [row for result in results for row in result.rows if row.id == attack]
+    for first in (row for row in results[0].rows if row.id != METHOD_AVG):
+        rows = [row for result in results for row in result.rows if (row.id, row.title) == (first.id, first.title)]
         if len(rows) == len(runs):
             auc, tpr = model_avg([row.auc for row in rows]), model_avg([row.tpr for row in rows])
-            averages.append(Row(attack, TITLES[attack], auc, tpr))
+            averages.append(Row(first.id, first.title, auc, tpr))
     return _with_method_avg(averages)
 
 
@@ -309,7 +318,7 @@ def caption(run: Run) -> str:
 
 
 def notes(metrics: RunMetrics, shown: int = 5) -> list[str]:
-    """What a reader must know about the scores: no AUC, few non-members, missing scores, duplicate texts.
+    """What a reader must know about the scores: no AUC, few non-members, missing scores, duplicate texts, notes.
 
     Args:
         metrics: of one run.
@@ -324,13 +333,26 @@ def notes(metrics: RunMetrics, shown: int = 5) -> list[str]:
                 found.append(f"{subset}: {value.n_unlabelled} records have no label and enter no metric")
             if value.n_texts != value.n_records:
                 found.append(f"{subset}: {value.n_records} records hold {value.n_texts} distinct texts")
-        missing = [f"{subset}/{gone.record_id}" for subset, value in values.items() for gone in value.missing]
+        n_records = sum(value.n_records for value in values.values())
+        gone = [(subset, record) for subset, value in values.items() for record in value.missing]
+        for reason, count in Counter(record.reason for _, record in gone if record.left_out).items():
+            found.append(f"{attack}: {count} of {n_records} records {reason}")
+        missing = [f"{subset}/{record.record_id}" for subset, record in gone if not record.left_out]
         if missing:
-            n_records = sum(value.n_records for value in values.values())
             names = ", ".join(missing[:shown]) + (", …" if len(missing) > shown else "")
             found.append(f"{attack}: {len(missing)} of {n_records} records have no score and are left out: {names}")
+        found += _notes_of_scores(attack, metrics.run.scores[attack])
     # The same for every attack: once.
     return [printable(note) for note in dict.fromkeys([*found, *_few_non_members(metrics)])]
+
+
+def _notes_of_scores(attack: str, scores: Mapping[str, Sequence[Score]]) -> list[str]:
+    """Each distinct note of an attack's scores once, with the subsets in which it stands."""
+    subsets: dict[str, list[str]] = {}
+    for subset, lines in scores.items():
+        for note in dict.fromkeys(line.note for line in lines if line.note):
+            subsets.setdefault(note, []).append(subset)
+    return [f"{attack} on {', '.join(names)}: {note}" for note, names in subsets.items()]
 
 
 def _few_non_members(metrics: RunMetrics) -> list[str]:

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from olmodetect_jax.attacks.base import TITLES
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.evaluation.aggregate import mean_of_present
 from olmodetect_jax.evaluation.formatting import ABSENT, printable, share
@@ -48,11 +47,13 @@ class TextTable:
 
     Attributes:
         attacks: attack ids, in the run's order.
+        titles: the attacks'.
         rows: the texts.
         n_reference: one an attack: how many texts of the reference have a score; empty without a reference.
     """
 
     attacks: tuple[str, ...]
+    titles: tuple[str, ...]
     rows: tuple[TextRow, ...]
     n_reference: tuple[int, ...]
 
@@ -102,7 +103,7 @@ def text_table(run: Run) -> TextTable | None:
         rows.append(TextRow(first.record_id, first.label, first.n_tokens, scores, shares, mean_of_present(shares)))
     rows.sort(key=lambda row: (row.mean_share is None, row.mean_share))
     n_reference = tuple(sum(s.value is not None for s in run.reference[attack]) for attack in run.reference)
-    return TextTable(run.attacks, tuple(rows), n_reference)
+    return TextTable(run.attacks, tuple(map(run.attack_title, run.attacks)), tuple(rows), n_reference)
 
 
 def texts_csv(table: TextTable) -> str:
@@ -127,7 +128,7 @@ def print_texts(table: TextTable, console: Console, shown: int = 20) -> None:
     console.print(Text(table.title))
     grid = Table()
     grid.add_column("Record", overflow="fold", min_width=10)
-    for heading in ("Tokens", *(TITLES[attack] for attack in table.attacks)):
+    for heading in ("Tokens", *table.titles):
         grid.add_column(heading, justify="right", no_wrap=True)
     for row in table.rows[:shown]:
         tokens = ABSENT if row.n_tokens is None else str(row.n_tokens)

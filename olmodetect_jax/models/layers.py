@@ -50,15 +50,15 @@ def rope_tables(positions: jax.Array, head_dim: int, theta: float) -> tuple[jax.
     """Cosine and sine of the rotary angles, always float32 (in bfloat16 the angles are wrong from position 64 on).
 
     Args:
-        positions: [T] int32.
+        positions: [B, T] int32; B may be 1 for rows that have the same.
         head_dim: H, even.
         theta: base of the frequencies.
 
     Returns:
-        Two [T, H/2] float32 arrays.
+        Two [B, T, H/2] float32 arrays.
     """
     exponent = jnp.arange(0, head_dim, 2, dtype=jnp.float32) / jnp.float32(head_dim)
-    angles = positions.astype(jnp.float32)[:, None] * (1.0 / jnp.float32(theta) ** exponent)[None, :]
+    angles = positions.astype(jnp.float32)[..., None] * (1.0 / jnp.float32(theta) ** exponent)[None, None, :]
     return jnp.cos(angles), jnp.sin(angles)
 
 
@@ -67,12 +67,12 @@ def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
 
     Args:
         x: [B, T, N, H].
-        cos: [T, H/2] float32.
-        sin: [T, H/2] float32.
+        cos: [B, T, H/2] float32; B may be 1.
+        sin: the same.
 
     Returns:
         [B, T, N, H] in the dtype of x.
     """
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    cos, sin = cos[None, :, None, :], sin[None, :, None, :]
+    cos, sin = cos[:, :, None, :], sin[:, :, None, :]
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)

@@ -20,9 +20,11 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 from olmodetect_jax.errors import UsageError
-from olmodetect_jax.models.attention import causal_attention
+from olmodetect_jax.models.attention import Prefix, attention_after, causal_attention
 from olmodetect_jax.models.layers import INIT_STD, Linear, RMSNorm, rope_tables, rotate
 from olmodetect_jax.models.sharding import RULES, constrain, without_fsdp
+
+Rope = tuple[jax.Array, jax.Array]  # cosine and sine, [B, T, H/2] float32
 
 
 @dataclass(frozen=True)
@@ -150,19 +152,22 @@ class Block(nnx.Module):
         self.post_feedforward_norm = RMSNorm(D, eps, rngs=rngs, dtype=dtype)
         self.head_dim = H
 
-    def __call__(self, x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-        """[B, T, D] to [B, T, D]; cos and sin [T, H/2] float32 are the rotary tables."""
-        x = x + self.post_attention_norm(self.attention(x, cos, sin))
-        return x + self.post_feedforward_norm(self.feed_forward(x))
-
-    def attention(self, x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, rope: Rope) -> jax.Array:
         """[B, T, D] to [B, T, D]."""
+        return self.after_attention(x, causal_attention(*self.projections(x, rope)))
+
+    def projections(self, x: jax.Array, rope: Rope) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """[B, T, D] to queries [B, T, N, H], keys and values [B, T, K, H]."""
         B, T, _ = x.shape
-        q = self.q_norm(self.q_proj(x)).reshape(B, T, -1, self.head_dim)  # [B, T, N, H]
-        k = self.k_norm(self.k_proj(x)).reshape(B, T, -1, self.head_dim)  # [B, T, K, H]
+        q = self.q_norm(self.q_proj(x)).reshape(B, T, -1, self.head_dim)
+        k = self.k_norm(self.k_proj(x)).reshape(B, T, -1, self.head_dim)
         v = self.v_proj(x).reshape(B, T, -1, self.head_dim)
-        out = causal_attention(rotate(q, cos, sin), rotate(k, cos, sin), v)
-        return self.o_proj(out.reshape(B, T, -1))
+        return rotate(q, *rope), rotate(k, *rope), v
+
+    def after_attention(self, x: jax.Array, out: jax.Array) -> jax.Array:
+        """The layer's output from its input [B, T, D] and what attention gave, [B, T, N, H]."""
+        x = x + self.post_attention_norm(self.o_proj(out.reshape(*x.shape[:2], -1)))
+        return x + self.post_feedforward_norm(self.feed_forward(x))
 
     def feed_forward(self, x: jax.Array) -> jax.Array:
         """[B, T, D] to [B, T, D] through F."""
@@ -197,15 +202,62 @@ class Olmo2(nnx.Module):
             [B, T, D] in the weights' dtype.
         """
         rows = P(*RULES.rows, None, None)
-        cos, sin = rope_tables(jnp.arange(ids.shape[1]), self.config.head_dim, self.config.rope_theta)
+        rope = self._rope(jnp.arange(ids.shape[1])[None, :])
 
         # When differentiated, a layer keeps its input only and is run again: the memory of one layer, not of L.
         @functools.partial(jax.checkpoint, prevent_cse=False)
         def layer(x: jax.Array, block: Block) -> tuple[jax.Array, None]:
-            return constrain(block(constrain(x, rows), cos, sin), rows), None
+            return constrain(block(constrain(x, rows), rope), rows), None
 
         x, _ = jax.lax.scan(layer, constrain(self.embed(ids), rows), self.blocks)
         return self.norm(x)
+
+    def prefill(self, ids: jax.Array, lengths: jax.Array, rows: P) -> Prefix:
+        """Reads prefixes once, for `hidden_after`.
+
+        Args:
+            ids: [R, P] int32, padded on the right.
+            lengths: [R] int32.
+            rows: how R is split over the mesh.
+        """
+        rows3 = P(*rows, None, None)
+        rope = self._rope(jnp.arange(ids.shape[1])[None, :])
+
+        def layer(x: jax.Array, block: Block) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+            q, k, v = block.projections(constrain(x, rows3), rope)
+            return constrain(block.after_attention(x, causal_attention(q, k, v)), rows3), (k, v)
+
+        x, (keys, values) = jax.lax.scan(layer, constrain(self.embed(ids), rows3), self.blocks)
+        last = jnp.take_along_axis(x, jnp.maximum(lengths - 1, 0)[:, None, None], axis=1)
+        return Prefix(keys, values, lengths, self.norm(last)[:, 0])
+
+    def hidden_after(self, prefix: Prefix, ids: jax.Array, rows: P) -> jax.Array:
+        """Final normed hidden states of texts that each follow every prefix.
+
+        Args:
+            prefix: of `prefill`.
+            ids: [B, T] int32, padded on the right.
+            rows: how the R * B pairs, the prefix outer, are split over the mesh.
+
+        Returns:
+            [R, B, T, D] in the weights' dtype.
+        """
+        R, (B, T) = prefix.lengths.shape[0], ids.shape
+        rows3 = P(*rows, None, None)
+        rope = self._rope(jnp.repeat(prefix.lengths[:, None] + jnp.arange(T)[None, :], B, axis=0))
+
+        def layer(x: jax.Array, inputs: tuple[Block, jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+            block, prefix_k, prefix_v = inputs
+            own = [y.reshape(R, B, T, *y.shape[2:]) for y in block.projections(constrain(x, rows3), rope)]
+            out = attention_after(*own, prefix_k, prefix_v, prefix.lengths)
+            return constrain(block.after_attention(x, out.reshape(R * B, T, *out.shape[3:])), rows3), None
+
+        x = constrain(self.embed(jnp.tile(ids, (R, 1))), rows3)
+        x, _ = jax.lax.scan(layer, x, (self.blocks, prefix.keys, prefix.values))
+        return self.norm(x).reshape(R, B, T, -1)
+
+    def _rope(self, positions: jax.Array) -> Rope:
+        return rope_tables(positions, self.config.head_dim, self.config.rope_theta)
 
     def head_kernel(self) -> jax.Array:
         """[D, V], gathered over fsdp: take it once, outside a loop over tiles."""

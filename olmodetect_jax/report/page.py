@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from olmodetect_jax.errors import UsageError
-from olmodetect_jax.evaluation.formatting import ABSENT, printable, share, two_decimals
+from olmodetect_jax.evaluation.formatting import ABSENT, share, two_decimals
 from olmodetect_jax.evaluation.metrics import LOW_FPR, RocCurve, roc_curve
+from olmodetect_jax.evaluation.protocols import read_protocols
 from olmodetect_jax.evaluation.runs import Run
 from olmodetect_jax.evaluation.tables import (
     METHOD_AVG,
@@ -28,31 +26,17 @@ from olmodetect_jax.evaluation.tables import (
     summary_columns,
 )
 from olmodetect_jax.evaluation.texts import LABELS, TextTable
+from olmodetect_jax.evaluation.tuning import read_tuning
 from olmodetect_jax.files import write_text
+from olmodetect_jax.report.cells import Cell
 from olmodetect_jax.report.plots import Histogram, RocPlot, histogram, mean_curve, roc_line
+from olmodetect_jax.report.protocol_table import ProtocolTable, protocol_table
+from olmodetect_jax.report.templates import template
+from olmodetect_jax.report.tuning_plot import TuningPlot, tuning_plot
 from olmodetect_jax.report.wording import CLASSES, PRESETS, describe
 
 SHOWN_MISSING = 200  # records without a score that the page lists; metrics.json lists all
 SHOWN_TEXTS = 1000  # a user's own texts that the page lists; tables/texts.csv lists all
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number of a table.
-
-    Attributes:
-        text: as printed.
-        value: what the table sorts by; None sorts last.
-        hint: tooltip.
-        heat: distance from chance in percent of the most there can be.
-        side: `high` above chance, `low` below.
-    """
-
-    text: str
-    value: float | None
-    hint: str
-    heat: int
-    side: str
 
 
 @dataclass(frozen=True)
@@ -127,6 +111,9 @@ class RunSection:
     notes: tuple[str, ...]
     missing: tuple[tuple[str, str, str, str], ...]
     n_missing: int
+    n_left_out: int
+    protocols: ProtocolTable | None
+    tuning: TuningPlot | None
     protocol: tuple[tuple[str, str, bool], ...]
     manifest: tuple[tuple[str, str], ...]
 
@@ -149,27 +136,13 @@ def write_report(run_paths: Sequence[Path], out: Path) -> None:
 
 def render(results: Sequence[RunMetrics]) -> str:
     """The page of evaluated runs."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_visible,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    template = environment.get_template("template.html.j2")
     sections = [_section(result) for result in results]
-    return template.render(
+    return template("template.html.j2").render(
         sections=sections,
         comparison=_comparison(results),
         has_auc=any(section.tables for section in sections),
         has_tree=any(result.run.tree for result in results),
     )
-
-
-def _visible(value: Any) -> Any:
-    """What the template prints: text of a run with its invisible characters as escapes, our own markup as it is."""
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _section(result: RunMetrics) -> RunSection:
@@ -179,12 +152,14 @@ def _section(result: RunMetrics) -> RunSection:
         for attack, values in result.subsets.items()
     }
     titles = {row.id: row.title for row in result.rows}
-    missing = [
-        (titles[attack], run.subset_title(subset), gone.record_id, gone.reason)
+    gone = [
+        (titles[attack], run.subset_title(subset), record)
         for attack, values in result.subsets.items()
         for subset, value in values.items()
-        for gone in value.missing
+        for record in value.missing
     ]
+    missing = [(attack, subset, r.record_id, r.reason) for attack, subset, r in gone if not r.left_out]
+    comparison, tuning = read_protocols(run.path), read_tuning(run.path)
     means = tuple(c for c in summary_columns(result) if c.level in ("stage", "all"))
     subsets = tuple(c for c in result.columns if c.level == "subset" and c.id in run.subsets)
     histograms = _histograms(result, titles)
@@ -194,7 +169,7 @@ def _section(result: RunMetrics) -> RunSection:
         preset=PRESETS.get(run.manifest["protocol"]["preset"], ""),
         attacks=tuple(row.title for row in result.rows if row.id != METHOD_AVG),
         descriptions=tuple((titles[attack], text) for attack, text in describe(run.attacks, run.manifest)),
-        texts=_own_texts(result.texts, titles) if result.texts else None,
+        texts=_own_texts(result.texts) if result.texts else None,
         tables=_heat_tables(result),
         mean_rocs=_rocs(result, means, curves),
         subset_rocs=_rocs(result, subsets, curves),
@@ -204,12 +179,15 @@ def _section(result: RunMetrics) -> RunSection:
         notes=tuple(notes(result)),
         missing=tuple(missing[:SHOWN_MISSING]),
         n_missing=len(missing),
+        n_left_out=len(gone) - len(missing),
+        protocols=protocol_table(comparison, run.attack_title) if comparison else None,
+        tuning=tuning_plot(tuning) if tuning else None,
         protocol=_protocol(run.manifest),
         manifest=_manifest(run.manifest),
     )
 
 
-def _own_texts(table: TextTable, titles: Mapping[str, str]) -> OwnTexts:
+def _own_texts(table: TextTable) -> OwnTexts:
     rows = []
     for row in table.rows[:SHOWN_TEXTS]:
         values = row.shares if table.n_reference else row.scores
@@ -222,7 +200,7 @@ def _own_texts(table: TextTable, titles: Mapping[str, str]) -> OwnTexts:
             cells.insert(0, Cell(mean, row.mean_share, "mean of the attacks' shares", 0, "high"))
         tokens = ABSENT if row.n_tokens is None else str(row.n_tokens)
         rows.append((row.record_id, LABELS[row.label] or ABSENT, tokens, tuple(cells)))
-    headings = (("Mean",) if table.n_reference else ()) + tuple(titles[attack] for attack in table.attacks)
+    headings = (("Mean",) if table.n_reference else ()) + table.titles
     labelled = any(row.label is not None for row in table.rows)
     hint = f"{two_decimals(LOW_FPR)} or less is marked." if table.n_reference else ""
     return OwnTexts(table.title, table.explanation, hint, labelled, headings, tuple(rows), len(table.rows))
@@ -379,12 +357,11 @@ def _comparison(results: Sequence[RunMetrics]) -> Comparison | None:
     compared = [r for r in results if r.run.tree is not None]
     if len(compared) < 2:
         return None
-    averages = {row.id: row for row in mean_over_runs(results)}
+    averages = {(row.id, row.title): row for row in mean_over_runs(results)}
     headings = [caption(r.run) for r in compared] + (["Mean"] if averages else [])
-    titles = {row.id: row.title for r in compared for row in r.rows}
+    own = [{(row.id, row.title): row for row in r.rows} for r in compared]
     lines = []
-    for attack, title in titles.items():
-        rows = [next((row for row in r.rows if row.id == attack), None) for r in compared]
-        rows += [averages.get(attack)] if averages else []
-        lines.append((title, tuple(two_decimals(row.auc.all).strip() if row else ABSENT for row in rows)))
+    for key in dict.fromkeys(key for rows in own for key in rows):
+        rows = [found.get(key) for found in (own + [averages] if averages else own)]
+        lines.append((key[1], tuple(two_decimals(row.auc.all).strip() if row else ABSENT for row in rows)))
     return Comparison(tuple(headings), tuple(lines))

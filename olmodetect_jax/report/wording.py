@@ -18,6 +18,16 @@ ATTACKS = {
     "the model's own distribution at its position.",
     "dc_pdd": "mean probability of the distinct tokens, calibrated by how rare each token is in general text and "
     "clipped at {dc_pdd_alpha}.",
+    "pac": "the gap between the most probable tokens (a share of {pac_far}) and the least probable ones (a share of "
+    "{pac_near}): how much wider it is in five copies of the text with swapped words than in the text itself.",
+    "recall": "mean log-probability of the text after a prefix of {recall_shots} development non-members, divided by "
+    "the one without it: what non-members cost the text that stands after them.",
+    "em_mia": "every text stands as a prefix before every other of its subset; one that tells likely members from the "
+    "rest is itself no likely member. Ten rounds, starting from the base score {em_mia_base}.",
+    "em_mia_best_of_four": "EMMIA starting, in each subset, from whichever of four base scores turns out best on the "
+    "very labels it is judged by. Optimistic, and no part of Method-Avg.",
+    "camia": "signals of how the loss unfolds along the text and falls while {camia_copies} copies of it are read in a "
+    "row; each becomes a p-value against development non-members, and the {camia_composition} rule combines them.",
 }
 
 PRESETS = {
@@ -51,5 +61,8 @@ def describe(attacks: Iterable[str], manifest: Mapping[str, Any]) -> list[tuple[
     """
     hyperparameters = manifest.get("hyperparameters")
     known = _Known(manifest["protocol"]["fields"])
+    best_of_four = known.get("em_mia_base") == "best_of_four"  # the protocol's field; the hyperparameter is named alike
     known.update(hyperparameters if isinstance(hyperparameters, dict) else {})
+    if best_of_four:
+        known["em_mia_base"] = "that turns out best, of four, on the very labels it is judged by (optimistic)"
     return [(attack, ATTACKS[attack].format_map(known)) for attack in attacks if attack in ATTACKS]

@@ -30,7 +30,7 @@ def write_data(data: SampleData, sample: Path) -> None:
     tree = load_tree(TREE)
     for subset in tree.subsets:
         for split in SPLITS:
-            for path, label in tree.paths(root, subset, split=split, variant="matched", size=None):
+            for path, label, _ in tree.paths(root, subset, split=split, variant="matched", size=None):
                 lines = (json.dumps(r, ensure_ascii=False) + "\n" for r in data.records[subset.id, label, split])
                 write_text(path, "".join(lines))
     write_json(sample / RECIPE, data.recipe() | {"made_with": {"tokenizers": version("tokenizers")}})

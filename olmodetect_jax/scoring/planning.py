@@ -8,10 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from olmodetect_jax.requests import ScoreTokens
+from olmodetect_jax.requests import ScoreTokens, Targets
 
 # A text's bucket follows from its own length, never from its neighbours'.
 BUCKETS = (*range(64, 512, 64), *range(512, 1024, 128), *range(1024, 2048, 256), *range(2048, 4097, 512))
+
+# Padding a prefix costs some masked keys only, so few buckets do.
+PREFIX_BUCKETS = (128, 256, 512, 1024, 2048)
 
 
 @dataclass(frozen=True)
@@ -58,15 +61,60 @@ def make_plan(requests: Sequence[ScoreTokens], *, token_budget: int, row_multipl
     return plan
 
 
-def padded_ids(batch: Batch, requests: dict[bytes, ScoreTokens]) -> np.ndarray:
-    """The batch's ids, padded with 0 (a real token's id: lengths say what counts, not ids).
+@dataclass(frozen=True)
+class TargetBatch:
+    """Targets that run together after a prefix.
+
+    Attributes:
+        bucket: T, tokens a row including padding.
+        rows: B, rows of the compiled program; those past the targets are dummies of length 0.
+        places: where the targets stand in `Targets.order`, a row each.
+    """
+
+    bucket: int
+    rows: int
+    places: tuple[int, ...]
+
+
+def plan_targets(targets: Targets, *, token_budget: int, row_multiple: int) -> list[TargetBatch]:
+    """Cuts targets, longest first, into batches; a batch's bucket is that of its longest.
+
+    Args:
+        targets: in any order.
+        token_budget: tokens of a batch, padding included; a target longer than it runs alone.
+        row_multiple: rows are a multiple of this.
+    """
+    lengths = [len(targets[i]) for i in targets.order]
+    left = sorted(range(len(lengths)), key=lambda place: (-lengths[place], place))
+    step = math.lcm(row_multiple, 8)  # few shapes, little waste
+    plan = []
+    while left:
+        bucket = bucket_of(lengths[left[0]])
+        most = max(row_multiple, token_budget // bucket // row_multiple * row_multiple)
+        rows = min(most, math.ceil(len(left) / step) * step)
+        plan.append(TargetBatch(bucket, rows, tuple(left[:rows])))
+        left = left[rows:]
+    return plan
+
+
+def prefix_bucket(length: int) -> int:
+    """Tokens a prefix is padded to; above the largest bucket, the next multiple of 1,024."""
+    return next((b for b in PREFIX_BUCKETS if b >= length), math.ceil(length / 1024) * 1024)
+
+
+def padded_ids(texts: Sequence[np.ndarray], rows: int, bucket: int) -> np.ndarray:
+    """Ids padded with 0 (a real token's id: lengths say what counts, not ids).
+
+    Args:
+        texts: [T_i] int32 each, T_i at most `bucket`.
+        rows: B, at least as many as there are texts.
+        bucket: T.
 
     Returns:
         [B, T] int32.
     """
-    ids = np.zeros((batch.rows, batch.bucket), np.int32)
-    for row, digest in enumerate(batch.digests):
-        own = requests[digest].ids
+    ids = np.zeros((rows, bucket), np.int32)
+    for row, own in enumerate(texts):
         ids[row, : len(own)] = own
     return ids
 

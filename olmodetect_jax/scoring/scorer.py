@@ -1,9 +1,9 @@
-"""The engine: answers requests with one jitted pass a batch over the mesh, and keeps every answer."""
+"""Texts by themselves: one jitted pass a batch over the mesh; every answer is kept."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,16 +13,16 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from olmodetect_jax.errors import OlmoDetectError, UsageError
 from olmodetect_jax.models.sharding import RULES, row_parts
 from olmodetect_jax.requests import ScoreTokens, TokenStatistics
 from olmodetect_jax.runtime.progress import progress
+from olmodetect_jax.scoring.failures import device_errors_named
 from olmodetect_jax.scoring.planning import Batch, make_plan, padded_ids
-from olmodetect_jax.scoring.statistics import LogitsDtype, Statistics, sizes, token_statistics
+from olmodetect_jax.scoring.statistics import Rounding, Statistics, token_statistics
 from olmodetect_jax.scoring.store import Store
 
 
-@functools.partial(jax.jit, static_argnames=("graph", "tile", "group", "logits_dtype"))
+@functools.partial(jax.jit, static_argnames=("graph", "tile", "group", "rounding"))
 def score_rows(
     params: nnx.State,
     ids: jax.Array,
@@ -30,7 +30,7 @@ def score_rows(
     graph: nnx.GraphDef,
     tile: int,
     group: int | None,
-    logits_dtype: LogitsDtype,
+    rounding: Rounding,
 ) -> Statistics:
     """Statistics of every position's next token.
 
@@ -40,7 +40,7 @@ def score_rows(
         graph: the model without its weights.
         tile: see `token_statistics`; here of all devices together.
         group: see `token_statistics`.
-        logits_dtype: see `token_statistics`.
+        rounding: see `token_statistics`.
 
     Returns:
         Three [B, T] float32 arrays; column t belongs to token t+1, the last column to nothing.
@@ -50,62 +50,37 @@ def score_rows(
     # Accelerators multiply float32 matrices in fewer bits unless told otherwise; bfloat16 ones are not affected.
     with jax.default_matmul_precision("highest"):
         return token_statistics(
-            model.hidden(ids), model.head_kernel(), targets, tile=tile, group=group, logits_dtype=logits_dtype
+            model.hidden(ids), model.head_kernel(), targets, tile=tile, group=group, rounding=rounding
         )
 
 
 class Scorer:
     """Answers `ScoreTokens` requests: from the store where it can, by running the model where it must."""
 
-    def __init__(
-        self,
-        model: nnx.Module,
-        mesh: Mesh,
-        store: Store,
-        *,
-        logits_dtype: LogitsDtype = "float32",
-        token_budget: int = 16_384,
-    ):
-        """Takes a model whose weights already lie on `mesh`.
+    def __init__(self, params: nnx.State, mesh: Mesh, store: Store, *, token_budget: int, **program: Any):
+        """Takes weights that already lie on `mesh`.
 
         Args:
-            model: has `hidden`, `head_kernel` and `config`.
+            params: the model's weights.
             mesh: from `make_mesh`.
             store: where answers are kept.
-            logits_dtype: `float32`, or `bfloat16` to round as the released code does.
             token_budget: tokens of a batch on each place that rows are split over, padding included.
+            **program: `graph`, `tile` and `group` of `score_rows`.
         """
-        self._graph, self._params = nnx.split(model)
-        self._vocabulary = model.config.vocab_size
+        self._params = params
         self._mesh = mesh
         self._store = store
         self._parts = row_parts(mesh)
         self._budget = token_budget * self._parts
-        tile, group = sizes(mesh.devices.flat[0].platform, model.config.vocab_size)
-        self._options: dict[str, Any] = {
-            "graph": self._graph,
-            "tile": tile * self._parts,
-            "group": group and group * self._parts,
-            "logits_dtype": logits_dtype,
-        }
+        self._program = program
         self._rows = NamedSharding(mesh, P(*RULES.rows, None))
 
-    def answer(self, requests: list[ScoreTokens]) -> Mapping[bytes, TokenStatistics]:
+    def answer(self, requests: Sequence[ScoreTokens], rounding: Rounding) -> Mapping[bytes, TokenStatistics]:
         """Answers distinct requests, by digest.
 
         Each finished batch is on disk before the next but one starts.
-
-        Raises:
-            UsageError: an id has no row in the model's embedding.
-            OlmoDetectError: a batch does not fit the device's memory.
         """
         by_digest = {r.digest: r for r in requests}
-        largest = max((int(r.ids.max()) for r in requests), default=0)
-        if largest >= self._vocabulary:  # a lookup beyond the embedding would return something, not fail
-            raise UsageError(
-                f"the tokenizer made the id {largest}, but the model has {self._vocabulary} embedding rows; "
-                "this is another model's tokenizer"
-            )
         missing = {d for d in by_digest if not self._store.known(d)}
         plan = self._store.unfinished(missing, self._parts)
         planned = {d for batch in plan for d in batch.digests}
@@ -117,21 +92,20 @@ class Scorer:
             plan += fresh
         with progress("Scoring", len(missing), unit="sequences") as advance:
             running: tuple[Batch, Statistics] | None = None
-            for batch in [*plan, None]:
-                try:
-                    started = (batch, self._start(batch, by_digest)) if batch else None
+            for batch in [*plan, None] if plan else []:
+                current = batch or running[0]
+                with device_errors_named(current.rows, current.bucket):
+                    started = (batch, self._start(batch, by_digest, rounding)) if batch else None
                     if running:  # the device works on the next batch while this one is stored
                         self._finish(*running, by_digest)
                         advance(len(running[0].digests))
-                except jax.errors.JaxRuntimeError as error:
-                    raise _device_error(error, batch or running[0]) from error
                 running = started
         return {d: self._store[d] for d in by_digest}
 
-    def _start(self, batch: Batch, requests: dict[bytes, ScoreTokens]) -> Statistics:
+    def _start(self, batch: Batch, requests: dict[bytes, ScoreTokens], rounding: Rounding) -> Statistics:
+        ids = padded_ids([requests[d].ids for d in batch.digests], batch.rows, batch.bucket)
         with jax.set_mesh(self._mesh):
-            ids = jax.device_put(padded_ids(batch, requests), self._rows)
-            return score_rows(self._params, ids, **self._options)
+            return score_rows(self._params, jax.device_put(ids, self._rows), rounding=rounding, **self._program)
 
     def _finish(self, batch: Batch, statistics: Statistics, requests: dict[bytes, ScoreTokens]) -> None:
         arrays = [np.asarray(s) for s in statistics]
@@ -140,12 +114,3 @@ class Scorer:
             n = len(requests[digest].ids) - 1
             answers.append(TokenStatistics(*(np.ascontiguousarray(a[row, :n]) for a in arrays)))
         self._store.add(batch, requests, answers)
-
-
-def _device_error(error: Exception, batch: Batch) -> OlmoDetectError:
-    if "RESOURCE_EXHAUSTED" not in str(error):
-        return OlmoDetectError(f"the device failed: {error}")
-    return OlmoDetectError(
-        f"a batch of {batch.rows} rows of {batch.bucket} tokens does not fit the device's memory; finished batches are "
-        "kept: try a smaller --token-budget, --dtype bfloat16, or a --mesh that splits the weights (fsdp=N)"
-    )

@@ -11,12 +11,13 @@ moment about the mean, because E[x²] - E[x]² loses all digits where the model 
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-LogitsDtype = Literal["float32", "bfloat16"]
+Rounding = Literal["none", "logits", "all"]  # to bfloat16: nothing, the logits alone, or every step from them on
 
 
 class Statistics(NamedTuple):
@@ -34,7 +35,7 @@ def token_statistics(
     *,
     tile: int,
     group: int | None = None,
-    logits_dtype: LogitsDtype = "float32",
+    rounding: Rounding = "none",
 ) -> Statistics:
     """Statistics of `targets` under the logits `hidden @ head`.
 
@@ -46,17 +47,53 @@ def token_statistics(
             each device computes its own rows of the batch only.
         group: rows of a tile that are reduced at once; None reduces the whole tile. On a CPU a group that fits the
             cache makes the reductions nearly free (see `sizes`).
-        logits_dtype: `float32` keeps the accumulator; `bfloat16` rounds logits and everything after them as the
-            released code does.
+        rounding: `none` keeps the float32 accumulator; `logits` and `all` round as the released code does.
 
     Returns:
         Three [B, T] float32 arrays.
     """
+    return _by_tiles(_rounded(rounding, logit_statistics, released_statistics), hidden, head, targets, tile, group)
+
+
+def token_log_probs(
+    hidden: jax.Array,
+    head: jax.Array,
+    targets: jax.Array,
+    *,
+    tile: int,
+    group: int | None = None,
+    rounding: Rounding = "none",
+) -> jax.Array:
+    """Log-probabilities of `targets` alone, without the moments: what a pair of prefix and text needs.
+
+    Args:
+        hidden: as for `token_statistics`.
+        head: the same.
+        targets: the same.
+        tile: the same.
+        group: the same.
+        rounding: the same.
+
+    Returns:
+        [B, T] float32.
+    """
+    return _by_tiles(_rounded(rounding, logit_log_probs, released_log_probs), hidden, head, targets, tile, group)
+
+
+def _rounded(rounding: Rounding, exact: Callable, released: Callable) -> Callable:
+    if rounding == "logits":
+        return lambda logits, targets: exact(_bfloat16(logits), targets)
+    return exact if rounding == "none" else released
+
+
+def _by_tiles(
+    reduce: Callable, hidden: jax.Array, head: jax.Array, targets: jax.Array, tile: int, group: int | None
+) -> Any:
+    """`reduce` over tiles of logits; it makes one or several [T, B] arrays, which come back as [B, T]."""
     B, T = targets.shape
-    reduce = logit_statistics if logits_dtype == "float32" else released_statistics
     length = T // _steps(T, tile // B)
 
-    def one_tile(start: jax.Array) -> Statistics:
+    def one_tile(start: jax.Array) -> Any:
         # Time first: then groups are slices of the leading axis, and no logits are copied to cut them.
         h = jnp.swapaxes(jax.lax.dynamic_slice_in_dim(hidden, start, length, axis=1), 0, 1)
         y = jax.lax.dynamic_slice_in_dim(targets, start, length, axis=1).T
@@ -65,10 +102,10 @@ def token_statistics(
         if steps == 1:
             return reduce(logits, y)
         cut = (logits.reshape(steps, length // steps, B, -1), y.reshape(steps, length // steps, B))
-        return Statistics(*(s.reshape(length, B) for s in jax.lax.map(lambda part: reduce(*part), cut)))
+        return jax.tree.map(lambda s: s.reshape(length, B), jax.lax.map(lambda part: reduce(*part), cut))
 
     tiles = jax.lax.map(one_tile, jnp.arange(0, T, length))
-    return Statistics(*(s.reshape(T, B).T for s in tiles))
+    return jax.tree.map(lambda s: s.reshape(T, B).T, tiles)
 
 
 def sizes(platform: str, vocabulary: int) -> tuple[int, int | None]:
@@ -93,13 +130,8 @@ def logit_statistics(logits: jax.Array, targets: jax.Array) -> Statistics:
     Returns:
         Three [T, B] float32 arrays.
     """
-    T, B, V = logits.shape
-    lanes = next(n for n in range(min(V, 256), 0, -1) if V % n == 0)
-    # Summing over rows of lanes first, then over the lanes, lets a CPU use its vector units; it also keeps
-    # float32 sums short. One pass gives the total and the first moment, so each exponential is taken once in it.
-    logits = logits.reshape(T, B, V // lanes, lanes)
-    peak = jnp.max(jnp.max(logits, axis=2), axis=2)
-    shifted = logits - peak[:, :, None, None]
+    logits, peak, shifted = _lanes(logits)
+    # One pass gives the total and the first moment, so each exponential is taken once in it.
     weight = jnp.exp(shifted)
     zero = jnp.float32(0)
     totals, firsts = jax.lax.reduce(
@@ -109,8 +141,33 @@ def logit_statistics(logits: jax.Array, targets: jax.Array) -> Statistics:
     centre = jnp.sum(firsts, axis=2) / total
     second = weight * jnp.square(shifted - centre[:, :, None, None])
     variance = jnp.sum(jnp.sum(second, axis=2), axis=2) / total
-    chosen = jnp.take_along_axis(logits.reshape(T, B, V), targets[..., None], axis=2)[..., 0]
-    return Statistics(chosen - peak - jnp.log(total), centre - jnp.log(total), variance)
+    return Statistics(_chosen(logits, targets) - peak - jnp.log(total), centre - jnp.log(total), variance)
+
+
+def logit_log_probs(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """The first of `logit_statistics` alone, [T, B] float32."""
+    logits, peak, shifted = _lanes(logits)
+    total = jnp.sum(jnp.sum(jnp.exp(shifted), axis=2), axis=2)
+    return _chosen(logits, targets) - peak - jnp.log(total)
+
+
+def _lanes(logits: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Logits as [T, B, V/n, n], their peaks [T, B], and the logits less their peak.
+
+    Summing over rows of lanes first, then over the lanes, lets a CPU use its vector units; it also keeps float32 sums
+    short.
+    """
+    T, B, V = logits.shape
+    lanes = next(n for n in range(min(V, 256), 0, -1) if V % n == 0)
+    logits = logits.reshape(T, B, V // lanes, lanes)
+    peak = jnp.max(jnp.max(logits, axis=2), axis=2)
+    return logits, peak, logits - peak[:, :, None, None]
+
+
+def _chosen(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """[T, B], the targets' values among logits cut into lanes."""
+    whole = logits.reshape(*targets.shape, logits.shape[2] * logits.shape[3])
+    return jnp.take_along_axis(whole, targets[..., None], axis=2)[..., 0]
 
 
 def released_statistics(logits: jax.Array, targets: jax.Array) -> Statistics:
@@ -126,12 +183,25 @@ def released_statistics(logits: jax.Array, targets: jax.Array) -> Statistics:
     Returns:
         Three [T, B] float32 arrays of bfloat16 values.
     """
-    log_p = _bfloat16(jax.nn.log_softmax(_bfloat16(logits), axis=-1))
+    log_p = log_softmax(logits, "all")
     p = _bfloat16(jnp.exp(log_p))
     mean = _bfloat16(jnp.sum(_bfloat16(p * log_p), axis=-1))
     second = _bfloat16(jnp.sum(_bfloat16(p * _bfloat16(log_p * log_p)), axis=-1))
     variance = _bfloat16(second - _bfloat16(mean * mean))
     return Statistics(jnp.take_along_axis(log_p, targets[..., None], axis=-1)[..., 0], mean, variance)
+
+
+def released_log_probs(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """The first of `released_statistics` alone, [T, B] float32."""
+    return jnp.take_along_axis(log_softmax(logits, "all"), targets[..., None], axis=-1)[..., 0]
+
+
+def log_softmax(logits: jax.Array, rounding: Rounding) -> jax.Array:
+    """Log-probabilities of every token, [..., V] float32: for a few positions only."""
+    if rounding == "none":
+        return jax.nn.log_softmax(logits, axis=-1)
+    log_p = jax.nn.log_softmax(_bfloat16(logits), axis=-1)
+    return log_p if rounding == "logits" else _bfloat16(log_p)
 
 
 def _bfloat16(x: jax.Array) -> jax.Array:

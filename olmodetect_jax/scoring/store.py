@@ -2,7 +2,8 @@
 
     statistics/<key>/provenance.json        weights, tokenizer, dtypes and version behind the answers
     statistics/<key>/plan-<digest>.json     a plan that was started: its batches, in order
-    statistics/<key>/batch-<digest>.safetensors
+    statistics/<key>/batch-<digest>.safetensors    statistics of texts
+    statistics/<key>/rows-<digest>.safetensors     likelihoods of targets after some prefixes, a row each
 
 Files appear whole or not at all. A run that was killed finds its plan, skips the batches that are there and runs
 the others in the very shapes they were planned in, so its scores are the same bytes as without the kill.
@@ -12,7 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -71,6 +73,9 @@ class Store:
         self._answers: dict[bytes, TokenStatistics] = {}
         for file in sorted(self.folder.glob("batch-*.safetensors")):
             self._answers = _read_batch(file) | self._answers  # an answer that is there stays the answer
+        self.rows: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
+        for file in sorted(self.folder.glob("rows-*.safetensors")):
+            self.rows = _read_rows(file) | self.rows
 
     def known(self, digest: bytes) -> bool:
         """Whether the answer to a request is there."""
@@ -88,9 +93,23 @@ class Store:
             "lengths": np.array([len(a.log_prob) for a in answers], np.int32),
             **{name: np.concatenate([getattr(a, name) for a in answers]) for name in ("log_prob", "mean", "variance")},
         }
-        name = f"batch-{_name(batch.digests)}.safetensors"
-        write_tensors(self.folder / name, arrays, {"sha256": _checksum(arrays)})
+        self._write(f"batch-{_name(batch.digests)}", arrays)
         self._answers.update(zip(batch.digests, answers, strict=True))
+
+    def add_rows(self, digests: Sequence[bytes], first: np.ndarray, rest: np.ndarray) -> None:
+        """Writes the answers to some `ScoreTargets`, which `rows` then holds by name.
+
+        Args:
+            digests: names (`row`) of R requests with the same targets.
+            first: [R, N] float32, in the order of `Targets.order`.
+            rest: [R, N] float32.
+        """
+        arrays = {"digests": np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32), "first": first, "rest": rest}
+        self._write(f"rows-{_name(digests)}", arrays)
+        self.rows.update(zip(digests, zip(first, rest, strict=True), strict=True))
+
+    def _write(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        write_tensors(self.folder / f"{name}.safetensors", arrays, {"sha256": _checksum(arrays)})
 
     def keep_plan(self, plan: Sequence[Batch]) -> None:
         """Writes a plan down before its first batch runs."""
@@ -146,16 +165,36 @@ def _read_json(path: Path) -> dict:
 
 
 def _read_batch(path: Path) -> dict[bytes, TokenStatistics]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-            if (file.metadata() or {}).get("sha256") != _checksum(arrays):
-                raise ValueError("its checksum does not fit its content")
+    with _damage_named(path):
+        arrays = _read_arrays(path)
         ends = np.cumsum(arrays["lengths"])[:-1]
         parts = [np.split(arrays[name], ends) for name in ("log_prob", "mean", "variance")]
         digests = [row.tobytes() for row in arrays["digests"]]
         return {d: TokenStatistics(*p) for d, p in zip(digests, zip(*parts, strict=True), strict=True)}
+
+
+def _read_rows(path: Path) -> dict[bytes, tuple[np.ndarray, np.ndarray]]:
+    with _damage_named(path):
+        arrays = _read_arrays(path)
+        rows = zip(arrays["first"], arrays["rest"], strict=True)
+        return dict(zip((row.tobytes() for row in arrays["digests"]), rows, strict=True))
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        if (file.metadata() or {}).get("sha256") != _checksum(arrays):
+            raise ValueError("its checksum does not fit its content")
+    return arrays
+
+
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    try:
+        yield
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise StoreError(f"{path}: damaged ({error}); delete it, its texts are then scored again") from None

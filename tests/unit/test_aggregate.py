@@ -14,7 +14,7 @@ from olmodetect_jax.benchmark import Tree, load_tree
 from olmodetect_jax.errors import UsageError
 from olmodetect_jax.evaluation import metrics as m
 from olmodetect_jax.evaluation.aggregate import (
-    SUPERVISED,
+    OUTSIDE_METHOD_AVG,
     Aggregate,
     aggregate,
     attack_domains,
@@ -66,7 +66,7 @@ def test_every_cell(name: str) -> None:
         for size, cells in golden["sizes"].items():
             assert_cells(rows[attack][size], cells)
         assert_cells(averages[attack], golden["model_avg"])
-    unsupervised = [attack for attack in rows if attack not in SUPERVISED]
+    unsupervised = [attack for attack in rows if attack not in OUTSIDE_METHOD_AVG]
     assert unsupervised == case["unsupervised"]
     for size, cells in expected["method_avg"].items():
         parts = [averages[a] if size == "model_avg" else rows[a][size] for a in unsupervised]
@@ -153,7 +153,7 @@ def test_the_tree_reads_the_folders_of_the_paper() -> None:
         for subset in TREE.subsets:
             paths = TREE.paths(Path("r"), subset, split="test", variant=case["variant"], size=size)
             sides = {
-                side: [path.stem.removesuffix("_test") for path, label in paths if label == wanted]
+                side: [path.stem.removesuffix("_test") for path, label, _ in paths if label == wanted]
                 for side, wanted in (("member", 1), ("nonmember", 0))
             }
             assert sides == expected["folders"][size][subset.id]

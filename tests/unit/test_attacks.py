@@ -8,15 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from olmodetect_jax import sample
-from olmodetect_jax.attacks.base import TITLES, score_texts
+from olmodetect_jax.attacks.base import TITLES, Group, score_texts
 from olmodetect_jax.attacks.dc_pdd import DcPdd
 from olmodetect_jax.attacks.frequencies import FILE_NAME, FrequencyTable, build_table
 from olmodetect_jax.attacks.lower import Lower
 from olmodetect_jax.attacks.min_k import MinK
 from olmodetect_jax.attacks.ppl import Ppl
 from olmodetect_jax.attacks.reductions import mean_of_smallest, smallest_count
-from olmodetect_jax.attacks.registry import ATTACKS, attack_ids, build_attacks, load_hyperparameters
-from olmodetect_jax.attacks.rounds import run_attacks
+from olmodetect_jax.attacks.hyperparameters import load_hyperparameters, search_space
+from olmodetect_jax.attacks.registry import ATTACKS, Settings, attack_ids, build_attacks
+from olmodetect_jax.attacks.rounds import Job, run_jobs
 from olmodetect_jax.attacks.zlib import Zlib, compressed_length
 from olmodetect_jax.errors import DataError, UsageError
 from olmodetect_jax.protocol import load_protocol
@@ -54,12 +55,14 @@ class Engine:
 
 def run(attacks, texts, tokenizer, protocol=AUDITED):
     engine = Engine()
-    scores = run_attacks(attacks, {"s": records(*texts)}, tokenizer, protocol, engine)
-    return {name: column for (name, _), column in scores.items()}, engine
+    group = Group(records(*texts))
+    return run_jobs({a.id: Job(a, group, protocol) for a in attacks}, tokenizer, engine), engine
 
 
 def all_attacks():
-    return build_attacks(ATTACKS, load_hyperparameters("any", {}), sample.model_directory() / FILE_NAME)
+    """The attacks that start from one pass over the texts."""
+    settings = Settings(load_hyperparameters("any", {}), sample.model_directory() / FILE_NAME)
+    return build_attacks(ATTACKS[:6], settings)
 
 
 def test_six_attacks_need_one_pass_and_one_for_the_lower_case(tokenizer):
@@ -68,7 +71,7 @@ def test_six_attacks_need_one_pass_and_one_for_the_lower_case(tokenizer):
     (asked,) = engine.asked
     # three distinct texts; two of them lower-case to "call me ishmael.", one to itself
     assert len(asked) == len({r.digest for r in asked}) == 4
-    assert set(scores) == set(ATTACKS) and all(len(c) == 4 for c in scores.values())
+    assert set(scores) == set(ATTACKS[:6]) and all(len(c) == 4 for c in scores.values())
     assert all(c[0] == c[3] for c in scores.values())
     assert scores["lower"][1].value == 0
 
@@ -117,7 +120,7 @@ def test_a_final_end_of_text_is_dropped_except_by_dc_pdd(tokenizer):
 def test_special_tokens_inside_are_flagged_or_refused(tokenizer):
     text = "A<|endoftext|> text."
     scores, _ = run(all_attacks(), [text], tokenizer)
-    assert {name: c[0].special_ids for name, c in scores.items()} == {a: 2 if a == "lower" else 1 for a in ATTACKS}
+    assert {name: c[0].special_ids for name, c in scores.items()} == {a: 2 if a == "lower" else 1 for a in ATTACKS[:6]}
     strict = load_protocol("audited", {"special_ids": "error"})
     for attack in (Ppl(), Zlib(), Lower(), MinK(0.2)):
         with pytest.raises(DataError, match="line 1.*r0.*special"):
@@ -151,7 +154,7 @@ def test_a_table_of_another_tokenizer_is_refused(tokenizer, tmp_path):
     with pytest.raises(UsageError, match="another tokenizer.*olmodetect frequencies"):
         run([DcPdd(0.01, other)], ["a text"], tokenizer)
     with pytest.raises(UsageError, match="no token-frequency table.*--frequencies"):
-        build_attacks(["dc_pdd"], load_hyperparameters("any", {}), tmp_path / "none")
+        build_attacks(["dc_pdd"], Settings(load_hyperparameters("any", {}), tmp_path / "none"))
     (tmp_path / "bad").write_bytes(b"12345678901")
     with pytest.raises(DataError, match="bad: not a token-frequency table"):
         FrequencyTable.load(tmp_path / "bad")
@@ -181,12 +184,13 @@ def test_a_text_with_statistics_that_are_not_numbers_has_no_score(tokenizer):
                 good.log_prob, np.where(np.arange(len(ids) - 1) == 1, np.nan, good.mean), good.variance
             )
 
-    scores = run_attacks(all_attacks(), {"s": records("Some text here.")}, tokenizer, AUDITED, Broken())
+    jobs = {a.id: Job(a, Group(records("Some text here.")), AUDITED) for a in all_attacks()}
+    scores = run_jobs(jobs, tokenizer, Broken())
     assert all("not finite" in column[0].missing for column in scores.values())
 
 
 def test_a_score_that_is_no_number_is_a_hole(tokenizer):
-    (text,) = run_attacks([Plain()], {"s": records("Some text.")}, tokenizer, AUDITED, Engine())["ppl", "s"]
+    (text,) = run([Plain()], ["Some text."], tokenizer)[0]["ppl"]
     for value in (math.inf, -math.inf, math.nan):
         score = text.result(value)
         assert math.isnan(score.value) and score.missing == f"the score is {value}"
@@ -224,7 +228,9 @@ def test_tables_that_cannot_be_right_are_refused(tmp_path, tokenizer):
 
 
 def test_attack_names_and_hyperparameters():
-    assert attack_ids("all") == ATTACKS == ("ppl", "zlib", "lower", "min_k", "min_k_plus_plus", "dc_pdd")
+    assert attack_ids("all") == ATTACKS
+    assert ATTACKS[:6] == ("ppl", "zlib", "lower", "min_k", "min_k_plus_plus", "dc_pdd")
+    assert ATTACKS[6:] == ("pac", "recall", "em_mia", "em_mia_best_of_four", "camia")
     assert attack_ids("all,ppl") == ATTACKS
     assert attack_ids("dc_pdd, ppl") == ("ppl", "dc_pdd") and set(ATTACKS) < set(TITLES)
     for text in ("loss", ""):
@@ -240,9 +246,38 @@ def test_attack_names_and_hyperparameters():
         ("dc_pdd_alpha", "x"),
         ("min_k", "nan"),
         ("dc_pdd_alpha", "inf"),
+        ("recall_shots", "0"),
+        ("recall_shots", "2.5"),
+        ("recall_shots", True),
+        ("pac_near", "1.5"),
+        ("em_mia_base", "ppl"),
+        ("camia_composition", "stouffer"),
+        ("unknown", "1"),
     ):
         with pytest.raises(UsageError, match=name):
             load_hyperparameters("any", {name: value})
+
+
+def test_published_values_and_search_spaces():
+    """Table 27 of the paper, size by size."""
+    published = {
+        "OLMo2-1B-Instruct": (0.001, 10, "loss", "george"),
+        "OLMo-2-1124-7B-Instruct": (0.2, 3, "loss", "fisher"),
+        "OLMo2-13B-Instruct": (0.05, 7, "minkpp", "george"),
+        "OLMo-2-0325-32B-Instruct": (0.2, 12, "zlib", "george"),
+        "another": (0.01, 5, "loss", "edgington"),
+    }
+    for model, values in published.items():
+        found = load_hyperparameters(model, {})
+        names = ("dc_pdd_alpha", "recall_shots", "em_mia_base", "camia_composition")
+        assert tuple(found[name] for name in names) == values
+        assert (found["min_k"], found["min_k_plus_plus"], found["pac_far"], found["pac_near"]) == (0.2, 0.2, 0.05, 0.1)
+    assert [len(search_space(a)) for a in ATTACKS] == [0, 0, 0, 11, 11, 8, 12, 12, 4, 0, 3]
+    assert search_space("pac")[:5] == [
+        {"pac_far": far, "pac_near": near}
+        for far, near in ((0.05, 0.1), (0.05, 0.2), (0.05, 0.3), (0.05, 0.4), (0.1, 0.1))
+    ]
+    assert [v["recall_shots"] for v in search_space("recall")] == list(range(1, 13))
 
 
 def test_attacks_may_ask_again(tokenizer):
@@ -251,12 +286,12 @@ def test_attacks_may_ask_again(tokenizer):
     class Twice:
         id = "ppl"
 
-        def requests(self, records, tokenizer, protocol):
-            first = yield from score_texts([r.text for r in records], tokenizer, protocol)
-            second = yield from score_texts([r.text + " again" for r in records], tokenizer, protocol)
+        def requests(self, group, tokenizer, protocol):
+            first = yield from score_texts([r.text for r in group.records], tokenizer, protocol)
+            second = yield from score_texts([r.text + " again" for r in group.records], tokenizer, protocol)
             return list(zip(first, second, strict=True))
 
-        def score(self, records, answers, protocol):
+        def score(self, group, answers, protocol):
             return [a.result(float(b.log_prob.sum() - a.log_prob.sum())) for a, b in answers]
 
     scores, engine = run([Twice(), MinK(0.2)], ["one text"], tokenizer)

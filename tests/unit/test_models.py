@@ -67,10 +67,10 @@ def test_hidden_states_of_each_layer(tiny):
     config = model.config
     x = model.embed(ids)
     np.testing.assert_allclose(x[0], fixtures["seq2.hidden0"], atol=tol.LOGITS, rtol=0)
-    cos, sin = rope_tables(jnp.arange(ids.shape[1]), config.head_dim, config.rope_theta)
+    rope = rope_tables(jnp.arange(ids.shape[1])[None], config.head_dim, config.rope_theta)
     for layer in range(config.num_layers):
         block = jax.tree.map(lambda a, i=layer: a[i], model.blocks)
-        x = block(x, cos, sin)
+        x = block(x, rope)
         expected = fixtures[f"seq2.hidden{layer + 1}"]
         got = model.norm(x) if layer == config.num_layers - 1 else x
         np.testing.assert_allclose(got[0], expected, atol=tol.LOGITS, rtol=0)
@@ -86,17 +86,17 @@ def test_rms_norm_multiplies_the_gain_before_the_cast():
 
 
 def test_bfloat16_keeps_rope_in_float32():
-    cos, sin = rope_tables(jnp.arange(4096), 128, 5e5)
+    cos, sin = rope_tables(jnp.arange(4096)[None], 128, 5e5)
     exact = np.outer(np.arange(4096), 5e5 ** (-np.arange(0, 128, 2) / 128))
     assert cos.dtype == jnp.float32
-    np.testing.assert_allclose(cos, np.cos(exact), atol=1e-3)
-    np.testing.assert_allclose(sin, np.sin(exact), atol=1e-3)
+    np.testing.assert_allclose(cos[0], np.cos(exact), atol=1e-3)
+    np.testing.assert_allclose(sin[0], np.sin(exact), atol=1e-3)
 
 
 def test_attention_and_rotation_compute_in_float32():
     """bfloat16 goes in and comes out; between, nothing is rounded but the softmax weights."""
     q, k, v = (jax.random.normal(jax.random.key(i), (1, 300, 2, 16)).astype(jnp.bfloat16) for i in range(3))
-    cos, sin = rope_tables(jnp.arange(300), 16, 1e4)
+    cos, sin = rope_tables(jnp.arange(300)[None], 16, 1e4)
     exact = rotate(q.astype(jnp.float32), cos, sin)
     assert (rotate(q, cos, sin) == exact.astype(jnp.bfloat16)).all()
     wide = causal_attention(*(x.astype(jnp.float32) * (4 if i < 2 else 1) for i, x in enumerate((q, k, v))))

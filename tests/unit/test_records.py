@@ -127,7 +127,7 @@ def test_the_papers_tree():
     java, sft, dpo, rlvr = (s for s in tree.subsets if s.id in ("sc_java", "sft_aya", "dpo", "rlvr_cot-math"))
 
     def names(subset, size=None, variant="matched"):
-        return [str(p) for p, _ in tree.paths(Path("b"), subset, split="test", variant=variant, size=size)]
+        return [str(p) for p, _, _ in tree.paths(Path("b"), subset, split="test", variant=variant, size=size)]
 
     folder = "b/pretraining/starcoder"
     assert names(java, variant="shifted") == [

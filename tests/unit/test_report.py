@@ -199,6 +199,23 @@ def test_attacks_and_protocol_are_explained(tmp_path: Path, run: Path) -> None:
     assert "null" not in page.text
 
 
+def test_the_attacks_that_read_other_texts_are_explained(tmp_path: Path) -> None:
+    attacks = ("pac", "recall", "em_mia", "em_mia_best_of_four", "camia")
+    values = {"pac_far": 0.07, "pac_near": 0.13, "recall_shots": 11, "em_mia_base": "minkpp"}
+    changes: dict[str, Any] = {"hyperparameters": {**values, "camia_composition": "george"}}
+    fields = {"em_mia_base": "dev", "camia_copies": 6}
+    for base in ("dev", "best_of_four"):
+        protocol = {"preset": "audited", "fields": {**fields, "em_mia_base": base}, "changed": {}}
+        run = write_run(tmp_path / base, random_scores(attacks), protocol=protocol, em_mia_limit=9, **changes)
+        page = Page(report(tmp_path / "r.html", run))
+        assert page.count("dt") == 5
+        for words in ("a share of 0.07", "a share of 0.13", "a prefix of 11 dev", "the george rule", "6 copies of it"):
+            assert words in page.text
+        assert ("the base score minkpp." in page.text) == (base == "dev")
+        assert page.text.count("on the very labels it is judged by") == 1 + (base == "best_of_four")
+        assert "EMMIA (9 a class)" in page.text
+
+
 def test_a_run_of_unknown_choices_is_shown_all_the_same(tmp_path: Path) -> None:
     protocol = {"preset": "mine", "fields": {"zlib_numerator": ["x"]}, "changed": {}}
     scores = random_scores(("zlib", "min_k", "cdd"))
@@ -224,6 +241,29 @@ def test_many_missing_scores_are_counted_not_all_listed(tmp_path: Path) -> None:
     page = Page(report(tmp_path / "r.html", run))
     assert page.text.count("too short") == SHOWN_MISSING
     assert "7 more are listed" in page.text
+
+
+def test_records_left_out_by_choice_are_a_note_and_no_missing_scores(tmp_path: Path) -> None:
+    scores = random_scores(("ppl", "em_mia"), n=4)
+    for lines in scores["em_mia"].values():
+        lines[3].update(score=None, missing=f"left out: {EVIL} by choice")
+    run = write_run(tmp_path / "run", scores)
+    page = Page(report(tmp_path / "r.html", run))
+    assert page.text.count("by choice") == 2 and page.count("script") == 1
+    assert f"em_mia: 5 of 40 records left out: {EVIL} by choice" in page.text
+    assert "every record has a score from every attack, but for the 5 that were left out by choice." in page.text
+    scores["em_mia"]["code"][0].update(score=None, missing="too short", note=EVIL)
+    page = Page(report(tmp_path / "r.html", write_run(tmp_path / "run", scores)))
+    assert "1 score is missing" in page.text and page.text.count("too short") == 1
+    assert f"em_mia on code: {EVIL}" in page.text and page.count("script") == 1
+
+
+def test_runs_that_were_limited_differently_are_compared_line_by_line(tmp_path: Path) -> None:
+    scores = random_scores(("ppl", "em_mia"))
+    runs = [write_run(tmp_path / str(limit), scores, em_mia_limit=limit) for limit in (None, 20)]
+    html = report(tmp_path / "r.html", *runs)
+    assert re.search(r">EMMIA</th><td>0\.\d\d</td><td>–</td>", html)
+    assert re.search(r">EMMIA \(20 a class\)</th><td>–</td><td>0\.\d\d</td>", html)
 
 
 def test_some_subsets_only(tmp_path: Path) -> None:

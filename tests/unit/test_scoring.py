@@ -16,6 +16,7 @@ from olmodetect_jax.errors import OlmoDetectError, StoreError, UsageError
 from olmodetect_jax.models.sharding import leaf_sharding, make_mesh, parse_mesh
 from olmodetect_jax.requests import ScoreTokens
 from olmodetect_jax.scoring import scorer as scorer_module
+from olmodetect_jax.scoring.engine import Engine
 from olmodetect_jax.scoring.planning import Batch, bucket_of, make_plan, padded_ids, padding_share
 from olmodetect_jax.scoring.scorer import Scorer
 from olmodetect_jax.scoring.store import Provenance, Store
@@ -31,7 +32,7 @@ def engine(golden, out, mesh="data=8", name="tiny_olmo2_gqa", **options):
     places = make_mesh(parse_mesh(mesh))
     loaded = load_model_directory(golden / name, "float32", lambda p, s: leaf_sharding(places, p, s))
     store = Store(out, Provenance(loaded.weights_digest, "tokenizer", "config", "float32", "float32"))
-    return Scorer(loaded.module(), places, store, **options)
+    return Engine(loaded.module(), places, store, **options)
 
 
 def as_bytes(answers):
@@ -70,7 +71,7 @@ def test_padded_ids_hold_only_the_texts():
     requests = requests_of([2, 5, 3])
     by_digest = {r.digest: r for r in requests}
     (batch,) = make_plan(requests, token_budget=256, row_multiple=4)
-    ids = padded_ids(batch, by_digest)
+    ids = padded_ids([by_digest[d].ids for d in batch.digests], batch.rows, batch.bucket)
     assert ids.shape == (4, 64) and ids.dtype == np.int32
     assert sum(np.count_nonzero(row) for row in ids) == sum(np.count_nonzero(r.ids) for r in requests)
 
@@ -119,7 +120,7 @@ def test_nothing_is_computed_twice(golden, tmp_path, monkeypatch):
     first = engine(golden, tmp_path).answer(requests[:6])
     ran = []
     monkeypatch.setattr(
-        Scorer, "_start", lambda self, batch, known, run=Scorer._start: ran.append(batch) or run(self, batch, known)
+        Scorer, "_start", lambda self, batch, *known, run=Scorer._start: ran.append(batch) or run(self, batch, *known)
     )
     both = engine(golden, tmp_path).answer(requests)
     assert sorted(d for b in ran for d in b.digests) == sorted({r.digest for r in requests[6:]} - set(first))
@@ -201,7 +202,7 @@ def test_a_flipped_bit_is_noticed(golden, tmp_path):
 def test_a_plan_that_makes_no_sense_is_refused(golden, tmp_path, change):
     scorer = engine(golden, tmp_path)
     batch = {"bucket": 64, "rows": 8, "digests": ["00"], **change}
-    (scorer._store.folder / "plan-x.json").write_text(json.dumps({"batches": [batch]}))
+    (scorer._texts._store.folder / "plan-x.json").write_text(json.dumps({"batches": [batch]}))
     with pytest.raises(StoreError, match="plan-x.json"):
         scorer.answer(requests_of([9]))
 
@@ -209,7 +210,7 @@ def test_a_plan_that_makes_no_sense_is_refused(golden, tmp_path, change):
 def test_overlapping_kept_plans_run_a_request_once(golden, tmp_path):
     scorer = engine(golden, tmp_path)
     a, b, c = sorted(requests_of([9, 10, 11]), key=lambda r: r.digest)
-    store = scorer._store
+    store = scorer._texts._store
     store.keep_plan([Batch(64, 8, (a.digest, b.digest))])
     store.keep_plan([Batch(64, 8, (a.digest,))])
     store.keep_plan([Batch(64, 8, (b.digest, c.digest))])
@@ -230,9 +231,9 @@ def test_an_id_beyond_the_embedding_is_refused(golden, tmp_path):
 def test_a_kept_plan_is_run_in_its_own_shapes(golden, tmp_path):
     requests, scorer = requests_of([9, 10, 11]), engine(golden, tmp_path)
     kept = [Batch(128, 16, tuple(r.digest for r in requests))]  # a fresh plan would be one of (64, 8)
-    scorer._store.keep_plan(kept)
-    ran, start = [], scorer._start
-    scorer._start = lambda batch, known: ran.append(batch) or start(batch, known)
+    scorer._texts._store.keep_plan(kept)
+    ran, start = [], scorer._texts._start
+    scorer._texts._start = lambda batch, *known: ran.append(batch) or start(batch, *known)
     scorer.answer(requests)
     assert ran == kept
 
@@ -287,7 +288,7 @@ def test_bfloat16_in_any_batch(golden, tmp_path):
 
     def answer(name, budget):
         store = Store(tmp_path / name, Provenance(loaded.weights_digest, "t", "c", "bfloat16", "float32"))
-        return Scorer(loaded.module(), places, store, token_budget=budget).answer(requests)
+        return Engine(loaded.module(), places, store, token_budget=budget).answer(requests)
 
     one, many = answer("one", 1), answer("many", 16_384)
     for digest in one:
@@ -299,7 +300,7 @@ def test_float32_matrices_are_multiplied_in_float32_on_every_platform(golden):
     """Without it a TPU takes bfloat16 and an A100 TF32, and nothing on a CPU shows it but the program text."""
     graph, params = nnx.split(load_model_directory(golden / "tiny_olmo2", "float32").module())
     ids = jnp.zeros((1, 64), jnp.int32)
-    options = {"graph": graph, "tile": 64, "group": None, "logits_dtype": "float32"}
+    options = {"graph": graph, "tile": 64, "group": None, "rounding": "none"}
     text = scorer_module.score_rows.lower(params, ids, **options).as_text()
     products = [line for line in text.splitlines() if "dot_general" in line]
     assert len(products) > 5 and all("precision = [HIGHEST, HIGHEST]" in line for line in products)

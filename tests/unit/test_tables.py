@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from olmodetect_jax.attacks.base import TITLES
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.evaluation import RunMetrics, evaluate, print_tables, write_tables
 from olmodetect_jax.evaluation.runs import read_run
@@ -57,6 +58,36 @@ def test_supervised_attacks_are_no_part_of_method_avg(tmp_path: Path) -> None:
     rows = one(write_run(tmp_path, random_scores(("ppl", "zlib", "mia_tuner", "bag_of_words")))).rows
     assert rows[-1].auc.all == pytest.approx((rows[0].auc.all + rows[1].auc.all) / 2, abs=1e-15)
     assert [row.id for row in one(write_run(tmp_path, random_scores(("ppl", "fsd")))).rows] == ["ppl", "fsd"]
+
+
+def test_an_attack_chosen_on_test_labels_is_no_part_of_method_avg(tmp_path: Path) -> None:
+    rows = one(write_run(tmp_path, random_scores(("ppl", "em_mia", "em_mia_best_of_four")))).rows
+    assert [row.id for row in rows] == ["ppl", "em_mia", "em_mia_best_of_four", "method_avg"]
+    assert rows[-1].auc.all == pytest.approx((rows[0].auc.all + rows[1].auc.all) / 2, abs=1e-15)
+
+
+def test_titles_say_to_how_many_records_em_mia_was_limited(tmp_path: Path) -> None:
+    scores = random_scores(("ppl", "em_mia", "em_mia_best_of_four"))
+    result = one(write_run(tmp_path / "a", scores, em_mia_limit=20))
+    assert [row.title for row in result.rows[:3]] == [
+        "PPL", f"{TITLES['em_mia']} (20 a class)", f"{TITLES['em_mia_best_of_four']} (20 a class)",
+    ]  # fmt: skip
+    assert "EMMIA (20 a class)" in printed([result], 120)
+    write_tables(result, tmp_path / "a")
+    assert "em_mia,EMMIA (20 a class)," in (tmp_path / "a" / "tables" / "auc.csv").read_text()
+    mine = write_run(tmp_path / "c", {"em_mia": {"texts": LABELLED}}, **OWN_TEXTS, em_mia_limit=7)
+    assert printed([one(mine)], 120).count("EMMIA (7 a class)") == 2  # in the table of AUCs and that of the texts
+    for limit in (None, True, "20"):
+        plain = one(write_run(tmp_path / "b", scores, em_mia_limit=limit))
+        assert [row.title for row in plain.rows[1:3]] == [TITLES["em_mia"], TITLES["em_mia_best_of_four"]]
+
+
+def test_no_mean_over_runs_that_were_limited_differently(tmp_path: Path) -> None:
+    scores = random_scores(("ppl", "zlib", "em_mia"))
+    runs = [write_run(tmp_path / str(limit), scores, em_mia_limit=limit) for limit in (20, 30)]
+    assert [row.id for row in mean_over_runs(evaluate(runs))] == ["ppl", "zlib", "method_avg"]
+    alike = [write_run(tmp_path / f"{name}", scores, em_mia_limit=20) for name in "ab"]
+    assert [row.title for row in mean_over_runs(evaluate(alike))] == ["PPL", "Zlib", "EMMIA (20 a class)", "Method-Avg"]
 
 
 def test_files(run: Path) -> None:
@@ -133,6 +164,40 @@ def test_a_score_that_is_none_is_left_out_counted_and_named(tmp_path: Path, bad:
     assert "ppl: 1 of 5 records have no score and are left out: texts/gone" in notes(result)
     write_tables(result, run)
     assert json.loads((run / "metrics.json").read_text())["subsets"]["ppl"]["texts"]["missing"][0]["reason"] == reason
+
+
+def test_records_left_out_by_choice_are_one_note_a_reason(tmp_path: Path) -> None:
+    scores = random_scores(("ppl", "em_mia"), n=30)
+    limit = "left out: --em-mia-limit takes the first 20 records of each class"
+    for lines in scores["em_mia"].values():
+        for line in (*lines[20:30], *lines[50:]):
+            line.update(score=None, missing=limit)
+    scores["em_mia"]["code"][0].update(score=None, missing="left out: \x1b[2J[red]too odd[/red]")
+    scores["em_mia"]["code"][1].update(score=None, missing="the record has no text: left out: not by choice")
+    run = write_run(tmp_path, scores)
+    result = one(run)
+    assert notes(result) == [
+        f"em_mia: 100 of 300 records {limit}",
+        r"em_mia: 1 of 300 records left out: \x1b[2J[red]too odd[/red]",
+        "em_mia: 1 of 300 records have no score and are left out: code/code-1",
+    ]
+    assert "--em-mia-limit takes the first 20" in printed([result], 200)
+    write_tables(result, run)  # the file lists them all, with the reason
+    assert len(json.loads((run / "metrics.json").read_text())["subsets"]["em_mia"]["code"]["missing"]) == 22
+
+
+def test_notes_of_scores_are_shown_once(tmp_path: Path) -> None:
+    scores = random_scores(("ppl", "recall"), n=20)
+    few = "3 of 5 shots: the development split has no more non-members"
+    for subset in ("code", "novel"):
+        for line in scores["recall"][subset]:
+            line["note"] = few
+    scores["recall"]["gsm8k"][4]["note"] = "\x1b]0;x\x07 odd"
+    scores["recall"]["gsm8k"][5]["note"] = None
+    result = one(write_run(tmp_path, scores))
+    assert notes(result) == [f"recall on novel, code: {few}", r"recall on gsm8k: \x1b]0;x\x07 odd"]
+    assert result.run.scores["recall"]["code"][0].note == few
+    assert result.run.scores["recall"]["gsm8k"][5].note is result.run.scores["ppl"]["code"][0].note is None
 
 
 def test_texts_without_labels_have_no_auc_and_say_so(tmp_path: Path) -> None:
@@ -250,6 +315,15 @@ def test_text_of_a_run_cannot_command_the_terminal(tmp_path: Path) -> None:
             '{"record_id": "r", "text_sha1": "x", "label": 1, "score": 1, "reference_share": 1.5}',
             "field reference_share: expected a number from 0 to 1 or null, got 1.5",
         ),
+        (
+            '{"record_id": "r", "text_sha1": "x", "label": 1, "score": 1, "note": 7}',
+            "field note: expected a string, got 7",
+        ),
+        (
+            '{"record_id": "r", "text_sha1": "x", "label": 1, "score": 1, "note": ["a"]}',
+            r'field note: expected a string, got \["a"\]',
+        ),
+        (r'{"record_id": "r", "text_sha1": "x", "label": 1, "score": 1, "note": "\ud800"}', "line 5 .* lone surrogate"),
         (r'{"record_id": "\ud800", "text_sha1": "x", "label": 1, "score": 1}', "line 5 .* lone surrogate"),
     ],
 )

@@ -1,0 +1,249 @@
+"""EMMIA: every text of a subset as a prefix of every other (likelihood spec, section 9)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from olmodetect_jax.attacks.base import LEFT_OUT, Answers, Group, Requests, Score, ScoredText
+from olmodetect_jax.attacks.conditional import score_texts_and
+from olmodetect_jax.attacks.em_mia_iterations import (
+    AUCS,
+    Run,
+    best_of_four,
+    draw_pool,
+    iterate,
+    texts_in_the_way,
+)
+from olmodetect_jax.attacks.reductions import VARIANCE_FLOOR
+from olmodetect_jax.attacks.zlib import compressed_length
+from olmodetect_jax.errors import DataError, one_of
+from olmodetect_jax.protocol import Protocol
+from olmodetect_jax.records import MEMBER, Record
+from olmodetect_jax.requests import ScoreTargets, Targets
+from olmodetect_jax.tokenization import TokenizedText, Tokenizer
+
+BASES = ("loss", "zlib", "mink", "minkpp")  # in the order in which the first of equals wins
+
+
+def base_scores(text: ScoredText, protocol: Protocol) -> dict[str, float]:
+    """The four scores EMMIA can start from, by its own rules: float64 throughout, a fifth of the n tokens for MinK.
+
+    Args:
+        text: cut to EMMIA's window, at least one target.
+        protocol: says which text Zlib compresses.
+    """
+    log_prob, mean, variance = (a.astype(np.float64) for a in (text.log_prob, text.mean, text.variance))
+    count = max(1, len(log_prob) * 20 // 100)
+    standardised = (log_prob - mean) / np.sqrt(np.maximum(variance, VARIANCE_FLOOR))
+    compressed = text.span if protocol.text_span == "scored" else text.text
+    return {
+        "loss": float(np.mean(log_prob)),
+        "zlib": float(np.sum(log_prob)) / compressed_length(compressed),
+        "mink": float(np.mean(np.sort(log_prob)[:count])),
+        "minkpp": float(np.mean(np.sort(standardised)[:count])),
+    }
+
+
+def window_of(group: Group, protocol: Protocol) -> int:
+    """Tokens of a text that are read: a prefix and a target of that length must fit the window together."""
+    wanted = protocol.em_mia_tokens_rlvr if group.domain == "rlvr" else protocol.em_mia_tokens
+    return min(wanted, protocol.window // 2, protocol.max_tokens)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Every text by itself and every usable one after every usable one.
+
+    Attributes:
+        texts: one a record, cut to EMMIA's window.
+        left_out: places of the records that a limit leaves out, and why.
+        usable: [N], places of the records that take part.
+        pool: [K], which of the N are targets: all of them unless the protocol draws a pool.
+        conditional: [N, K], mean log-probability of each target after each prefix, its first token left aside.
+    """
+
+    texts: list[ScoredText]
+    left_out: dict[int, str]
+    usable: np.ndarray
+    pool: np.ndarray
+    conditional: np.ndarray
+
+
+@dataclass(frozen=True)
+class EmMia:
+    """Members are poor prefixes: a prefix that tells the texts apart is likely no member.
+
+    Attributes:
+        base: the scores it starts from, one of `BASES`; the protocol can ask for the best of all four instead.
+        limit: records of each class that take part, from the first; None for all.
+    """
+
+    base: str
+    limit: int | None = None
+    id: ClassVar[str] = "em_mia"
+    needs_dev: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Checks the base."""
+        if self.base not in BASES:
+            raise one_of("em_mia_base", self.base, BASES)
+
+    def requests(self, group: Group, tokenizer: Tokenizer, protocol: Protocol) -> Generator[Requests, Answers, Pairs]:
+        """The base pass and every usable text as a prefix, in one list.
+
+        Raises:
+            DataError: the protocol needs the true labels and a record has none, or a class is absent.
+        """
+        labelled = protocol.em_mia_base == "best_of_four"
+        return (yield from _requests(group, tokenizer, protocol, self.limit, labelled=labelled))
+
+    def score(self, group: Group, answers: Pairs, protocol: Protocol) -> list[Score]:
+        """The scores after the last step."""
+        return _scores(group, answers, protocol, None if protocol.em_mia_base == "best_of_four" else self.base)
+
+
+@dataclass(frozen=True)
+class EmMiaBestOfFour:
+    """EMMIA as the paper's table reports it: the base score that turned out best on the very labels it is judged by.
+
+    Attributes:
+        limit: as in `EmMia`.
+    """
+
+    limit: int | None = None
+    id: ClassVar[str] = "em_mia_best_of_four"
+    needs_dev: ClassVar[bool] = False
+
+    def requests(self, group: Group, tokenizer: Tokenizer, protocol: Protocol) -> Generator[Requests, Answers, Pairs]:
+        """What `EmMia` asks.
+
+        Raises:
+            DataError: a record has no label, or a class is absent.
+        """
+        return (yield from _requests(group, tokenizer, protocol, self.limit, labelled=True))
+
+    def score(self, group: Group, answers: Pairs, protocol: Protocol) -> list[Score]:
+        """The scores after the last step from the base with the best AUC."""
+        return _scores(group, answers, protocol, None)
+
+
+def _requests(
+    group: Group, tokenizer: Tokenizer, protocol: Protocol, limit: int | None, *, labelled: bool
+) -> Generator[Requests, Answers, Pairs]:
+    texts = [r.text for r in group.records]
+    width, upcast = window_of(group, protocol), protocol.score_dtype == "bfloat16"
+    cut = tokenizer.encode_all(texts, width)
+    left_out = _beyond(group.records, limit)
+    usable = [i for i, t in enumerate(cut) if texts[i] and len(t.ids) > 1 and i not in left_out]
+    records = [group.records[i] for i in usable]
+    if labelled and len(records) > 1:
+        members_of(records)
+    pool = _pool(records, protocol)
+    targets = Targets(cut[usable[k]].ids for k in pool) if usable else None
+    prefixes = [ScoreTargets(cut[i].ids, targets, upcast) for i in usable]
+    # In float32 the base pass is the other attacks' own: what comes later changes none of the first statistics.
+    base = dataclasses.replace(protocol, max_tokens=width) if upcast else protocol
+    scored, answers = yield from score_texts_and(prefixes, texts, tokenizer, base, upcast=upcast)
+    short = [_cut(text, tokens, tokenizer) for text, tokens in zip(scored, cut, strict=True)]
+    conditional = np.reshape([a.rest for a in answers], (len(usable), len(pool)))
+    return Pairs(short, left_out, np.asarray(usable, np.intp), pool, conditional.astype(np.float64))
+
+
+def _beyond(records: Sequence[Record], limit: int | None) -> dict[int, str]:
+    """Places of the records that a limit leaves out, and why."""
+    seen: dict[int | None, int] = {}
+    beyond = {}
+    for i, record in enumerate(records):
+        seen[record.label] = seen.get(record.label, 0) + 1
+        if limit is not None and seen[record.label] > limit:
+            beyond[i] = f"{LEFT_OUT}--em-mia-limit takes the first {limit} records of each class"
+    return beyond
+
+
+def members_of(records: Sequence[Record]) -> np.ndarray:
+    """The true labels as [N] bool.
+
+    Raises:
+        DataError: a record has none, or a class is absent.
+    """
+    what = "EMMIA's best of four and its pool of targets need the true labels of both classes"
+    advice = "take --set em_mia_base=dev and --set em_mia_pool=0, and leave em_mia_best_of_four out of --attacks"
+    for record in records:
+        if record.label is None:
+            raise DataError(f"{record}: no label; {what}. Label every record, or {advice}")
+    members = np.asarray([r.label == MEMBER for r in records])
+    if members.all() or not members.any():
+        absent = "non-member" if members.all() else "member"
+        raise DataError(f"subset {records[0].subset}: no {absent} can be used; {what}. Or {advice}")
+    return members
+
+
+def _pool(records: Sequence[Record], protocol: Protocol) -> np.ndarray:
+    """Places of the targets among the records that take part."""
+    if not protocol.em_mia_pool or len(records) < 2:
+        return np.arange(len(records))
+    members = members_of(records)
+    by_class = np.concatenate([np.flatnonzero(members), np.flatnonzero(~members)])
+    return by_class[draw_pool(int(members.sum()), int((~members).sum()), protocol.em_mia_pool)]
+
+
+def _cut(text: ScoredText, tokens: TokenizedText, tokenizer: Tokenizer) -> ScoredText:
+    """A scored text as if it had been read to these tokens only."""
+    n = max(len(tokens.ids) - 1, 0)
+    special = sum(int(i) in tokenizer.special_ids for i in text.targets[:n]) if text.special_ids else 0
+    return dataclasses.replace(
+        text, span=tokens.span, targets=text.targets[:n], log_prob=text.log_prob[:n], mean=text.mean[:n],
+        variance=text.variance[:n], truncated=tokens.truncated, special_ids=special,
+        ends=text.ends and not tokens.truncated,
+    )  # fmt: skip
+
+
+def _scores(group: Group, pairs: Pairs, protocol: Protocol, base: str | None) -> list[Score]:
+    """One score a record; from the best of the four bases if none is named."""
+    texts = [pairs.texts[i] for i in pairs.usable]
+    own = np.asarray([np.mean(t.log_prob, dtype=np.float64) for t in texts])
+    broken = (own == 0) | np.asarray([t.result(0.0).missing is not None for t in texts], bool)
+    own[broken] = np.nan
+    ratios = pairs.conditional / own[pairs.pool]
+    out = texts_in_the_way(ratios, pairs.pool, broken)
+    kept, columns = np.flatnonzero(~out), ~out[pairs.pool]
+    values: dict[int, float] = {}
+    note = None
+    if len(kept) > 1 and columns.any():
+        records = [group.records[i] for i in pairs.usable[kept]]
+        firsts = [base_scores(texts[k], protocol) for k in kept]
+        aucs = AUCS[protocol.em_mia_auc](ratios[kept][:, columns])
+        pool = np.searchsorted(kept, pairs.pool[columns])  # the columns' places among those kept
+        runs = {b: iterate(aucs, np.asarray([f[b] for f in firsts]), pool) for b in (BASES if base is None else [base])}
+        name = base or best_of_four({b: run.scores for b, run in runs.items()}, members_of(records))
+        values = dict(zip(pairs.usable[kept].tolist(), runs[name].scores.tolist(), strict=True))
+        note = _note(runs[name], None if base else name)
+    reasons = dict(pairs.left_out)
+    for k, i in enumerate(pairs.usable):
+        if out[k]:
+            reasons[int(i)] = "a likelihood of this text, or one after it or before it, is 0 or no finite number"
+        elif int(i) not in values:
+            reasons[int(i)] = "EMMIA holds the texts of a subset against each other, and no other can be used"
+    return [_score(text, values.get(i), reasons.get(i), note) for i, text in enumerate(pairs.texts)]
+
+
+def _score(text: ScoredText, value: float | None, reason: str | None, note: str | None) -> Score:
+    score = text.result(math.nan if value is None else value)
+    if value is not None:
+        return dataclasses.replace(score, note=note)
+    own = text.result(0.0).missing  # a reason of the text's own says more
+    return dataclasses.replace(score, missing=own or reason)
+
+
+def _note(run: Run, chosen: str | None) -> str | None:
+    """What a reader should know of a run."""
+    notes = [f"from the base score {chosen}, the best of four on these very labels"] if chosen else []
+    if run.degenerate:
+        notes.append("the run is degenerate: no score was above the median, and all became 0")
+    return "; ".join(notes) or None

@@ -1,0 +1,146 @@
+"""`olmodetect report --compare-protocols`: what each field of the protocol does to each attack's AUC, one at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from olmodetect_jax.attacks.base import Group, Score
+from olmodetect_jax.attacks.frequencies import FILE_NAME
+from olmodetect_jax.attacks.hyperparameters import search_space
+from olmodetect_jax.attacks.registry import Settings, build_attacks
+from olmodetect_jax.attacks.rounds import Job, run_jobs
+from olmodetect_jax.benchmark import Tree, tree_of
+from olmodetect_jax.commands.inputs import read_dev, read_inputs
+from olmodetect_jax.commands.open_model import OpenModel
+from olmodetect_jax.commands.options import ScoreOptions
+from olmodetect_jax.commands.run_folder import run_lock
+from olmodetect_jax.commands.tune import chosen_values, options_of, tune_attacks
+from olmodetect_jax.errors import DataError
+from olmodetect_jax.evaluation.aggregate import aggregate, attack_domains, mean
+from olmodetect_jax.evaluation.metrics import ClassScores, auc
+from olmodetect_jax.evaluation.runs import read_manifest
+from olmodetect_jax.files import write_json
+from olmodetect_jax.protocol import PRESETS, Protocol, alternatives, attacks_of, load_protocol
+from olmodetect_jax.records import MEMBER, NON_MEMBER
+
+FILE = "protocols.json"
+
+# These bear on scores through tuning alone: the values are chosen anew under them.
+_TUNING_FIELDS = ("tuning_non_finite", "min_k_choice", "dc_pdd_tuning_text", "camia_tuning")
+
+
+class _Comparison:
+    """A run whose attacks can be repeated under other protocols."""
+
+    def __init__(self, options: ScoreOptions, hyperparameters: Mapping[str, Any]):
+        self.tree: Tree = tree_of(options.benchmark)
+        self._settings = Settings(
+            hyperparameters, options.frequencies or options.model / FILE_NAME, options.em_mia_limit
+        )
+        self._model = OpenModel(options)
+        size = self._model.facts["model"]["size"]
+        self._groups = read_inputs(options, size).groups
+        self._dev = read_dev(options, size)
+        self._engines: dict[str, Any] = {}
+
+    def aucs(self, attacks: Sequence[str], protocol: Protocol, *, tune: bool = False) -> dict[str, float | None]:
+        """AUC over All of each attack; None where a subset has none.
+
+        Args:
+            attacks: ids.
+            protocol: not yet capped.
+            tune: whether to choose the hyperparameters anew under it.
+        """
+        settings, answer = self._settings, self._engine(protocol.score_dtype)
+        capped = self._model.capped(protocol)
+        if tune:
+            ids = [name for name in attacks if search_space(name)]
+            curves = tune_attacks(ids, settings, self._dev, capped, self._model.tokenizer, answer)
+            values = {**settings.hyperparameters, **chosen_values(curves, protocol)}
+            settings = dataclasses.replace(settings, hyperparameters=values)
+        made = build_attacks(attacks, settings)
+        jobs = {(a.id, s): Job(a, group, capped) for a in made for s, group in self._groups.items()}
+        scores = run_jobs(jobs, self._model.tokenizer, answer)
+        return {name: self._over_all(name, scores) for name in attacks}
+
+    def _engine(self, score_dtype: str) -> Any:
+        if score_dtype not in self._engines:
+            self._engines[score_dtype] = self._model.engine(score_dtype)
+        return self._engines[score_dtype]
+
+    def _over_all(self, attack: str, scores: Mapping[tuple[str, str], list[Score]]) -> float | None:
+        values = {name: _auc(group, scores[attack, name]) for name, group in self._groups.items()}
+        if len(values) < len(self.tree.subsets):  # a run of some subsets has no All: their plain mean instead
+            return mean(values.values())
+        return aggregate(values, self.tree, domains=attack_domains(attack, self.tree)).all
+
+
+def compare_protocols(run: Path, *, mesh: str | None = None) -> None:
+    """Repeats a run with one field of its protocol changed at a time; writes `protocols.json` into its folder.
+
+    Answers are kept with the run's own, so that what a field does not touch is not computed again.
+
+    Args:
+        run: folder of a run on a benchmark with a development split.
+        mesh: as for `score`.
+
+    Raises:
+        OlmoDetectError: the run, its model or its benchmark cannot be used.
+    """
+    manifest = read_manifest(run / "manifest.json")
+    options = options_of(run, mesh=mesh)
+    overrides = manifest["protocol"]["changed"]
+    protocol = load_protocol(manifest["protocol"]["preset"], overrides)
+    attacks = manifest["attacks"]
+    tuned = manifest.get("tuned", False)
+    if not tuned:
+        print(
+            f"left out: {', '.join(_TUNING_FIELDS)}: they bear on tuning, and the run's hyperparameters were not tuned "
+            "(`olmodetect tune`, then `olmodetect score --hyperparameters`)",
+            file=sys.stderr,
+        )
+    with run_lock(run):
+        comparison = _Comparison(options, manifest["hyperparameters"])
+        own = comparison.aucs(attacks, protocol)
+        rows = []
+        for field, value in protocol.fields().items():
+            if field in _TUNING_FIELDS and not tuned:
+                continue
+            touched = [name for name in attacks if name in attacks_of(field) or not attacks_of(field)]
+            for other in alternatives(field):
+                if other == value or not touched:
+                    continue
+                print(f"{field} = {other}", file=sys.stderr)
+                changed = dataclasses.replace(protocol, **{field: other})
+                try:
+                    aucs = comparison.aucs(touched, changed, tune=field in _TUNING_FIELDS)
+                except DataError as error:  # a choice may be to refuse such records
+                    print(f"{field} = {other}: {error}", file=sys.stderr)
+                    aucs = dict.fromkeys(touched)
+                takes = [preset for preset in PRESETS if getattr(load_protocol(preset), field) == other]
+                rows.append({"field": field, "value": other, "presets": takes, "auc": aucs})
+        write_json(
+            run / FILE,
+            {
+                "format": 1,
+                "preset": protocol.preset,
+                "fields": protocol.fields(),
+                "attacks": attacks,
+                "auc": own,
+                "rows": rows,
+            },
+        )
+
+
+def _auc(group: Group, scores: Sequence[Score]) -> float | None:
+    by_label: dict[int | None, list[float]] = {MEMBER: [], NON_MEMBER: [], None: []}
+    for record, score in zip(group.records, scores, strict=True):
+        if score.missing is None:
+            by_label[record.label].append(score.value)
+    if not by_label[MEMBER] or not by_label[NON_MEMBER]:
+        return None
+    return auc(ClassScores(by_label[MEMBER], by_label[NON_MEMBER]))

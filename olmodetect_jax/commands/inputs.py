@@ -1,0 +1,160 @@
+"""The records of a run: what is scored, and the development records that attacks may learn from."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from olmodetect_jax import sample
+from olmodetect_jax.attacks.base import TITLES, Attack, Group
+from olmodetect_jax.benchmark import Subset, read_benchmark, tree_of
+from olmodetect_jax.commands.options import ScoreOptions
+from olmodetect_jax.errors import DataError, UsageError
+from olmodetect_jax.evaluation.runs import REFERENCE, TEXTS
+from olmodetect_jax.records import MEMBER, NON_MEMBER, Record, read_records
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a run scores.
+
+    Attributes:
+        groups: by subset. A user's own texts and their reference are one group: attacks that look at several texts
+            at once see both.
+        no_dev: why there are no development records; None if there are.
+    """
+
+    groups: Mapping[str, Group]
+    no_dev: str | None
+
+    def records(self) -> dict[str, list[Record]]:
+        """The records that are scored by their own subset: a reference apart from the texts."""
+        found: dict[str, list[Record]] = {}
+        for group in self.groups.values():
+            for record in group.records:
+                found.setdefault(record.subset, []).append(record)
+        return found
+
+
+def read_inputs(options: ScoreOptions, size: str | None) -> Inputs:
+    """Reads a benchmark's split with its development split, or a user's own texts with theirs.
+
+    Raises:
+        UsageError: an option does not fit the benchmark.
+        DataError: a file is missing or cannot be read.
+    """
+    if options.texts is not None:
+        return _own_texts(options)
+    tree = tree_of(options.benchmark)
+    subsets = tree.select(options.subsets)
+    records = _benchmark(options, subsets, options.split, size)
+    try:
+        dev, no_dev = _benchmark(options, subsets, "dev", size), None
+    except DataError as error:
+        dev, no_dev = {}, str(error).splitlines()[0]
+    groups = {s.id: Group(records[s.id], dev.get(s.id, ()), s.domain) for s in subsets}
+    return Inputs(groups, no_dev)
+
+
+def read_dev(options: ScoreOptions, size: str | None) -> dict[str, Group]:
+    """The development split of a benchmark, each subset a group that is scored and learnt from.
+
+    Raises:
+        UsageError: an option does not fit the benchmark.
+        DataError: a file is missing or cannot be read.
+    """
+    subsets = tree_of(options.benchmark).select(options.subsets)
+    dev = _benchmark(options, subsets, "dev", size)
+    return {s.id: Group(dev[s.id], dev[s.id], s.domain) for s in subsets}
+
+
+def _benchmark(
+    options: ScoreOptions, subsets: Sequence[Subset], split: str, size: str | None
+) -> dict[str, list[Record]]:
+    tree = tree_of(options.benchmark)
+    found = read_benchmark(options.benchmark, tree, subsets, split=split, variant=options.variant, size=size)
+    return {name: _first(records, options.limit) for name, records in found.items()}
+
+
+def _own_texts(options: ScoreOptions) -> Inputs:
+    texts = read_records(options.texts, subset=TEXTS)
+    reference, dev = _reference(options), _dev(options)
+    if reference:
+        origin = options.reference or "the embedded benchmark; give --reference for texts more like yours"
+        print(f"reference: {len(reference)} non-members of {origin}")
+    else:
+        print("no reference: give --reference FILE, texts the model cannot have seen, to hold the scores against")
+    records = [*_first(texts, options.limit), *_first(reference, options.limit)]
+    no_dev = None if dev else "no development texts: give --dev FILE, labelled texts of both classes"
+    return Inputs({TEXTS: Group(records, _first(dev, options.limit))}, no_dev)
+
+
+def _reference(options: ScoreOptions) -> list[Record]:
+    """Non-members that a user's texts are held against: their file, or the sample's own with the sample's model."""
+    if options.reference is not None:
+        records = read_records(options.reference, subset=REFERENCE)
+        for record in records:
+            if record.label == MEMBER:
+                raise DataError(f"{record}: labelled a member; --reference takes non-members only")
+        return [dataclasses.replace(r, label=NON_MEMBER) for r in records]
+    return [r for r in _of_the_sample(options.model, "test", REFERENCE) if r.label == NON_MEMBER]
+
+
+def _dev(options: ScoreOptions) -> list[Record]:
+    """Labelled texts for the attacks that learn from some: the user's file, or the sample's own with its model."""
+    if options.dev is None:
+        return _of_the_sample(options.model, "dev", TEXTS)
+    records = read_records(options.dev, subset=TEXTS)
+    for record in records:
+        if record.label is None:
+            raise DataError(f"{record}: --dev takes labelled texts only; give it a `label`")
+    return records
+
+
+def _of_the_sample(model: Path, split: str, subset: str) -> list[Record]:
+    if model.resolve() != sample.model_directory().resolve():
+        return []
+    tree = tree_of(sample.benchmark_directory())
+    found = read_benchmark(sample.benchmark_directory(), tree, tree.subsets, split=split, variant="matched", size=None)
+    return [dataclasses.replace(r, subset=subset) for records in found.values() for r in records]
+
+
+def _first(records: list[Record], limit: int | None) -> list[Record]:
+    """The first `limit` records of each class (and of each side of a subset that has two)."""
+    if limit is None:
+        return records
+    seen: dict[tuple[int | None, str], int] = {}
+    kept = []
+    for record in records:
+        key = (record.label, record.side)
+        seen[key] = seen.get(key, 0) + 1
+        if seen[key] <= limit:
+            kept.append(record)
+    return kept
+
+
+def attacks_that_can_run(attacks: Sequence[Attack], asked: str, inputs: Inputs) -> list[Attack]:
+    """Leaves out of `all` what the records do not allow, and says so.
+
+    Args:
+        attacks: those that were asked for.
+        asked: as the user wrote it: an attack that is named there is never left out.
+        inputs: the records.
+
+    Raises:
+        UsageError: an attack that was named cannot run; says why.
+    """
+    reasons = {a.id: inputs.no_dev for a in attacks if a.needs_dev and inputs.no_dev}
+    named = {name.strip() for name in asked.split(",")}
+    for name, reason in reasons.items():
+        if name in named:
+            raise UsageError(f"--attacks {name}: {reason}")
+    if TEXTS in inputs.groups:  # comparing every text with every other is a study of a set, not a score of a text
+        pairs = "compares every text with every other; name it in --attacks to have it"
+        reasons |= {a.id: pairs for a in attacks if a.id in ("em_mia", "em_mia_best_of_four") and a.id not in named}
+    for name, reason in reasons.items():
+        print(f"left out: {TITLES[name]}: {reason}", file=sys.stderr)
+    return [a for a in attacks if a.id not in reasons]

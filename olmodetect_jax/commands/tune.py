@@ -1,0 +1,197 @@
+"""`olmodetect tune`: one value an attack and model, by AUC over the pooled development split."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from olmodetect_jax.attacks.base import TITLES, Group, Score
+from olmodetect_jax.attacks.frequencies import FILE_NAME as TABLE
+from olmodetect_jax.attacks.hyperparameters import Hyperparameters, search_space
+from olmodetect_jax.attacks.registry import Settings, attack_ids, build_attacks
+from olmodetect_jax.attacks.rounds import AnswerRequests, Job, run_jobs
+from olmodetect_jax.commands.inputs import read_dev
+from olmodetect_jax.commands.open_model import OpenModel
+from olmodetect_jax.commands.options import ScoreOptions, check_options, choices
+from olmodetect_jax.commands.run_folder import run_lock
+from olmodetect_jax.commands.tuned import FILE_NAME, Tuned
+from olmodetect_jax.errors import UsageError
+from olmodetect_jax.evaluation.runs import read_manifest
+from olmodetect_jax.evaluation.selection import Choice, choose
+from olmodetect_jax.files import write_json
+from olmodetect_jax.protocol import Protocol
+from olmodetect_jax.records import MEMBER, NON_MEMBER
+from olmodetect_jax.tokenization import Tokenizer
+
+MANIFEST = "tuning.json"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What tuning found.
+
+    Attributes:
+        curves: attack id to the candidates that were tried; a candidate's value is its (name, value) pairs.
+        values: the hyperparameters that were chosen and are to be used.
+        n_member: development members.
+        n_non_member: development non-members.
+    """
+
+    curves: Mapping[str, Choice]
+    values: Hyperparameters
+    n_member: int
+    n_non_member: int
+
+
+def options_of(run: Path, **others: Any) -> ScoreOptions:
+    """The options with which a run of a benchmark was made, from its manifest.
+
+    Args:
+        run: the run folder.
+        **others: options that replace the run's.
+
+    Raises:
+        DataError: the folder is no run.
+        UsageError: it is a run of own texts.
+    """
+    manifest = read_manifest(run / "manifest.json")
+    if manifest["benchmark"] is None:
+        raise UsageError(f"{run}: a run of own texts; this needs one of a benchmark, which has a development split")
+    protocol, table = manifest["protocol"], manifest.get("frequencies") or {}
+    options = ScoreOptions(
+        model=Path(manifest["model"]["path"]),
+        out=run,
+        benchmark=Path(manifest["benchmark"]["path"]),
+        attacks=",".join(manifest["attacks"]) or "all",
+        protocol=protocol["preset"],
+        settings=tuple(f"{name}={value}" for name, value in protocol["changed"].items()),
+        em_mia_limit=manifest.get("em_mia_limit"),
+        split=manifest["split"],
+        variant=manifest["variant"],
+        size=manifest["model"].get("size"),
+        subsets=manifest["subsets"],
+        limit=manifest.get("limit"),
+        dtype=manifest["dtype"],
+        frequencies=Path(table["path"]) if "path" in table else None,
+    )
+    return dataclasses.replace(options, **others)
+
+
+def tune(options: ScoreOptions) -> Tuning:
+    """Chooses hyperparameters on the development split of a benchmark.
+
+    Writes `hyperparameters.yaml`, which `score --hyperparameters` reads, and `tuning.json` with the whole grid below
+    `options.out`; answers are kept in `statistics/` there, so a killed run goes on where it was.
+
+    Raises:
+        OlmoDetectError: whatever is wrong with the options, the records, the model or the run folder.
+    """
+    from conversion import model_directory_name
+    from olmodetect_jax.models.registry import model_size
+
+    ids = [name for name in attack_ids(options.attacks) if search_space(name)]
+    if not ids:
+        raise UsageError(f"--attacks {options.attacks}: these have no hyperparameter to choose")
+    check_options(options, ids)
+    name = model_directory_name(options.model)
+    protocol, hyperparameters = choices(options.protocol, options.settings, name, None)
+    groups = read_dev(options, options.size or model_size(name))
+    settings = Settings(hyperparameters, options.frequencies or options.model / TABLE)
+    with run_lock(options.out):
+        model = OpenModel(options)
+        answer = model.engine(protocol.score_dtype)
+        curves = tune_attacks(ids, settings, groups, model.capped(protocol), model.tokenizer, answer)
+        records = [r for group in groups.values() for r in group.records]
+        tuning = Tuning(
+            curves,
+            chosen_values(curves, protocol),
+            sum(r.label == MEMBER for r in records),
+            sum(r.label == NON_MEMBER for r in records),
+        )
+        texts = frozenset(r.text_sha1 for r in records)
+        weights = model.facts["model"]["weights_digest"]
+        write_json(options.out / MANIFEST, _json(tuning, protocol))
+        Tuned(tuning.values, weights, texts, options.out / FILE_NAME).save()
+    return tuning
+
+
+def tune_attacks(
+    ids: Sequence[str],
+    settings: Settings,
+    groups: Mapping[str, Group],
+    protocol: Protocol,
+    tokenizer: Tokenizer,
+    answer: AnswerRequests,
+) -> dict[str, Choice]:
+    """Runs every candidate of every attack on the development groups and chooses.
+
+    Args:
+        ids: attacks with a search space.
+        settings: what attacks are made from; a candidate's values replace its hyperparameters.
+        groups: development records by subset.
+        protocol: already capped by the model's context.
+        tokenizer: the model's.
+        answer: the engine's.
+    """
+    jobs = {}
+    for name in ids:
+        for values in search_space(name):
+            candidate = dataclasses.replace(settings, hyperparameters={**settings.hyperparameters, **values})
+            (attack,) = build_attacks([name], candidate)
+            for subset, group in groups.items():
+                jobs[name, tuple(values.items()), subset] = Job(attack, group, protocol)
+    scores = run_jobs(jobs, tokenizer, answer)
+    curves = {}
+    for name in ids:
+        grid = {}
+        for values in search_space(name):
+            key = tuple(values.items())
+            grid[key] = _classes(groups, {subset: scores[name, key, subset] for subset in groups})
+        rule = protocol.tuning_non_finite if name in ("min_k", "min_k_plus_plus") else "drop"
+        curves[name] = choose(grid, rule=rule, what=TITLES[name])
+    return curves
+
+
+def _classes(groups: Mapping[str, Group], scores: Mapping[str, Sequence[Score]]) -> tuple[list[float], list[float]]:
+    """The pooled scores of both classes; records that an attack leaves out by choice are none of them."""
+    by_label: dict[int | None, list[float]] = {MEMBER: [], NON_MEMBER: []}
+    for subset, group in groups.items():
+        for record, score in zip(group.records, scores[subset], strict=True):
+            if not score.left_out:
+                by_label[record.label].append(score.value)
+    return by_label[MEMBER], by_label[NON_MEMBER]
+
+
+def chosen_values(curves: Mapping[str, Choice], protocol: Protocol) -> dict[str, Any]:
+    """The hyperparameters that tuning sets, by name."""
+    return {name: v for attack, c in curves.items() if _is_used(attack, c, protocol) for name, v in c.best}
+
+
+def _is_used(attack: str, choice: Choice, protocol: Protocol) -> bool:
+    """Whether a choice replaces the value that is there: not where nothing was finite, nor for a fixed k."""
+    fixed = attack in ("min_k", "min_k_plus_plus") and protocol.min_k_choice == "fixed"
+    return choice.best is not None and not fixed
+
+
+def _json(tuning: Tuning, protocol: Protocol) -> dict[str, Any]:
+    attacks = {
+        attack: {
+            "chosen": None if choice.best is None else dict(choice.best),
+            "used": _is_used(attack, choice, protocol),
+            "grid": [
+                {"values": dict(c.value), "auc": None if c.auc != c.auc else c.auc, "non_finite": c.non_finite}
+                for c in choice.curve
+            ],
+        }
+        for attack, choice in tuning.curves.items()
+    }
+    return {
+        "format": 1,
+        "protocol": {"preset": protocol.preset, "changed": protocol.changed()},
+        "n_member": tuning.n_member,
+        "n_non_member": tuning.n_non_member,
+        "attacks": attacks,
+    }

@@ -1,0 +1,80 @@
+"""The engine: answers every kind of request, from the store where it can, by running the model where it must."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from flax import nnx
+from jax.sharding import Mesh
+
+from olmodetect_jax.errors import UsageError
+from olmodetect_jax.models.sharding import row_parts
+from olmodetect_jax.requests import Answer, Request, ScoreTargets, ScoreTokens
+from olmodetect_jax.scoring.prefix import PrefixScorer
+from olmodetect_jax.scoring.scorer import Scorer
+from olmodetect_jax.scoring.statistics import Rounding, sizes
+from olmodetect_jax.scoring.store import Store
+
+
+class Engine:
+    """A model on a mesh, with a store."""
+
+    def __init__(
+        self,
+        model: nnx.Module,
+        mesh: Mesh,
+        store: Store,
+        *,
+        score_dtype: Literal["float32", "bfloat16"] = "float32",
+        token_budget: int = 16_384,
+    ):
+        """Takes a model whose weights already lie on `mesh`.
+
+        Args:
+            model: has `hidden`, `prefill`, `hidden_after`, `head_kernel` and `config`.
+            mesh: from `make_mesh`.
+            store: where answers are kept.
+            score_dtype: `float32`, or `bfloat16` to round as the released code does.
+            token_budget: tokens of a batch on each place that rows are split over, padding included.
+        """
+        graph, params = nnx.split(model)
+        parts = row_parts(mesh)
+        tile, group = sizes(mesh.devices.flat[0].platform, model.config.vocab_size)
+        program = {"graph": graph, "tile": tile * parts, "group": group and group * parts}
+        self._vocabulary = model.config.vocab_size
+        self._score_dtype = score_dtype
+        self._texts = Scorer(params, mesh, store, token_budget=token_budget, **program)
+        self._pairs = PrefixScorer(params, mesh, store, token_budget=token_budget, **program)
+
+    def answer(self, requests: Sequence[Request]) -> Mapping[bytes, Answer]:
+        """Answers distinct requests, by digest.
+
+        Raises:
+            UsageError: an id has no row in the model's embedding.
+            OlmoDetectError: a batch does not fit the device's memory.
+        """
+        self._check(requests)
+        answers: dict[bytes, Answer] = {}
+        for upcast in (False, True):
+            rounding = self._rounding(upcast)
+            asked = [r for r in requests if r.upcast == upcast]
+            answers |= self._texts.answer([r for r in asked if isinstance(r, ScoreTokens)], rounding)
+            answers |= self._pairs.answer([r for r in asked if isinstance(r, ScoreTargets)], rounding)
+        return answers
+
+    def _rounding(self, upcast: bool) -> Rounding:
+        if self._score_dtype == "float32":
+            return "none"
+        return "logits" if upcast else "all"
+
+    def _check(self, requests: Sequence[Request]) -> None:
+        targets = {id(r.targets): r.targets for r in requests if isinstance(r, ScoreTargets)}
+        texts = [r.ids if isinstance(r, ScoreTokens) else r.prefix for r in requests]
+        texts += [t for own in targets.values() for t in own]
+        largest = max((int(t.max()) for t in texts), default=0)
+        if largest >= self._vocabulary:  # a lookup beyond the embedding would return something, not fail
+            raise UsageError(
+                f"the tokenizer made the id {largest}, but the model has {self._vocabulary} embedding rows; "
+                "this is another model's tokenizer"
+            )

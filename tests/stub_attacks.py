@@ -1,0 +1,75 @@
+"""A tokenizer of one token a character, and answers made from the ids alone."""
+
+import hashlib
+
+import numpy as np
+
+from olmodetect_jax.records import Record
+from olmodetect_jax.requests import ScoreTargets, ScoreTokens, TargetLikelihoods, TokenStatistics
+from olmodetect_jax.tokenization import TokenizedText
+
+
+class StubTokenizer:
+    """Token ids are code points."""
+
+    special_ids = frozenset({ord("^")})
+    eos_id = ord("$")
+
+    def encode(self, text, max_tokens):
+        ids = np.asarray([ord(c) for c in text[:max_tokens]], np.int32)
+        return TokenizedText(ids, len(text), text[:max_tokens])
+
+    def encode_all(self, texts, max_tokens):
+        return [self.encode(t, max_tokens) for t in texts]
+
+    @staticmethod
+    def text(ids):
+        return "".join(map(chr, ids))
+
+    @staticmethod
+    def request(text):
+        return ScoreTokens(np.asarray([ord(c) for c in text], np.int32))
+
+
+def noise(*parts, size):
+    """[size] float32 below zero, decided by the bytes given."""
+    seed = int.from_bytes(hashlib.sha256(b"\0".join(parts)).digest()[:8], "big")
+    return (-0.1 - 5 * np.random.default_rng(seed).random(size)).astype(np.float32)
+
+
+def answer(request):
+    """Causal in that the statistics at a position depend on the ids up to it."""
+    if isinstance(request, ScoreTokens):
+        log_prob = [noise(request.ids[: t + 1].tobytes(), size=1)[0] for t in range(1, len(request.ids))]
+        log_prob = np.asarray(log_prob, np.float32)
+        return TokenStatistics(log_prob, log_prob / 2 - 1, np.abs(log_prob) + np.float32(0.5))
+    pairs = [noise(b"after", request.prefix.tobytes(), t.tobytes(), size=2) for t in request.targets]
+    first = np.asarray([p[0] for p in pairs], np.float32)
+    rest = [p[1] if len(t) > 1 else np.nan for p, t in zip(pairs, request.targets, strict=True)]
+    return TargetLikelihoods(first, np.asarray(rest, np.float32))
+
+
+def kept_as(request):
+    """The name under which the engine keeps a request's answer."""
+    return request.row if isinstance(request, ScoreTargets) else request.digest
+
+
+def records(*texts, labels=None, start=0, subset="s"):
+    labels = labels or [1] * len(texts)
+    return [
+        Record(f"r{start + i}", text, label, subset, f"file, line {start + i + 1}")
+        for i, (text, label) in enumerate(zip(texts, labels, strict=True))
+    ]
+
+
+def run(attack, group, protocol, answer=answer, tokenizer=None):
+    """Scores of the group, and the lists of requests that were asked."""
+    steps = attack.requests(group, tokenizer or StubTokenizer(), protocol)
+    asked = []
+    try:
+        wanted = next(steps)
+        while True:
+            asked.append(list(wanted))
+            wanted = steps.send([answer(r) for r in asked[-1]])
+    except StopIteration as stop:
+        return attack.score(group, stop.value, protocol), asked
