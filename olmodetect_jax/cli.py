@@ -147,7 +147,9 @@ def score(
     limit: Limit = None,
     dtype: Dtype = "float32",
     mesh: Mesh = None,
-    token_budget: Annotated[int, typer.Option(help="Tokens of a batch on each place rows are split over.")] = 16_384,
+    token_budget: Annotated[
+        int | None, typer.Option(help="Tokens of a batch on each place rows are split over: 2048 on a CPU, else 16384.")
+    ] = None,
     frequencies: Annotated[
         Path | None, typer.Option(help="Token-frequency table for dc_pdd; the model directory's own if left out.")
     ] = None,

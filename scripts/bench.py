@@ -10,14 +10,17 @@ import argparse
 import json
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from olmodetect_jax.scoring.statistics import sizes, token_statistics
+from olmodetect_jax.scoring.statistics import sizes, token_log_probs, token_statistics
 
 
 def paired_ratio(case: Callable[[], Any], base: Callable[[], Any], rounds: int) -> tuple[float, list[float]]:
@@ -65,7 +68,127 @@ def bench_statistics(tokens: int = 1024, width: int = 1024, vocabulary: int = 10
     }
 
 
-CASES: dict[str, Callable[[], dict[str, Any]]] = {"statistics": bench_statistics}
+def bench_pairs(length: int = 256, prefixes: int = 4, targets: int = 32, rounds: int = 5) -> dict[str, Any]:
+    """Every prefix with every target, P = T, on the embedded model: shared prefixes, none shared, and a torch loop.
+
+    The three do the same work: the mean log-probability of each target's tokens after each prefix. `shared_prefix` is
+    what sharing saves within this engine, `batching` what the engine without sharing saves against transformers at
+    batch 1, `against_transformers` both.
+    """
+    from flax import nnx
+    from jax.sharding import PartitionSpec as P
+
+    from conversion import load_model_directory
+    from olmodetect_jax import sample
+    from olmodetect_jax.scoring.engine import TOKEN_BUDGET
+    from olmodetect_jax.scoring.prefix import prefill, score_after
+
+    platform = jax.devices()[0].platform
+    loaded = load_model_directory(sample.model_directory(), "float32")
+    graph, params = nnx.split(loaded.module())
+    tile, group = sizes(platform, loaded.config.vocab_size)
+    rng = np.random.default_rng(0)
+    heads, texts = (
+        rng.integers(1, loaded.config.vocab_size, (n, length)).astype(np.int32) for n in (prefixes, targets)
+    )
+    rows = max(1, TOKEN_BUDGET.get(platform, 16_384) // length)
+    batches = [jnp.asarray(texts[i : i + rows]) for i in range(0, targets, rows)]
+    whole = jnp.full(rows, length, jnp.int32)
+    options = {"graph": graph, "rows": P(None)}
+
+    @jax.jit
+    def from_scratch(params: nnx.State, prefix: jax.Array, ids: jax.Array) -> jax.Array:
+        model = nnx.merge(graph, params)
+        both = jnp.concatenate([jnp.tile(prefix[None], (len(ids), 1)), ids], axis=1)
+        hidden = model.hidden(both)[:, length:]  # of the target's own tokens, which predict all of it but the first
+        following = jnp.concatenate([ids[:, 1:], ids[:, :1]], axis=1)
+        log_probs = token_log_probs(hidden, model.head_kernel(), following, tile=tile, group=group)
+        return jnp.mean(log_probs[:, :-1], axis=1)
+
+    def shared() -> np.ndarray:
+        found = []
+        for head in heads:
+            prefix = prefill(params, jnp.asarray(head)[None], jnp.asarray([length], jnp.int32), **options)
+            after = (
+                score_after(params, prefix, ids, whole[: len(ids)], **options, tile=tile, group=group, rounding="none")
+                for ids in batches
+            )
+            found.append(np.concatenate([rest[0] for _, rest in after]))
+        return np.stack(found)
+
+    def unshared() -> np.ndarray:
+        half = [ids[i : i + max(1, rows // 2)] for ids in batches for i in range(0, len(ids), max(1, rows // 2))]
+        return np.stack([np.concatenate([from_scratch(params, jnp.asarray(h), ids) for ids in half]) for h in heads])
+
+    ratio, ratios = paired_ratio(unshared, shared, rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        loop = _transformers_loop(Path(folder) / "model", heads, texts)
+        torch_ratio, torch_ratios = paired_ratio(loop, shared, rounds)
+        difference = float(np.abs(loop() - shared()).max())
+    return {
+        "case": "pairs",
+        "prefix_tokens": length,
+        "target_tokens": length,
+        "shared_prefix": round(ratio, 2),
+        "shared_prefix_ratios": [round(r, 2) for r in ratios],
+        "batching": round(torch_ratio / ratio, 2),
+        "against_transformers": round(torch_ratio, 2),
+        "against_transformers_ratios": [round(r, 2) for r in torch_ratios],
+        "largest_difference_to_transformers": difference,
+    }
+
+
+def _transformers_loop(folder: Path, heads: np.ndarray, texts: np.ndarray) -> Callable[[], np.ndarray]:
+    """The same numbers from transformers, one pair at a time, nothing shared: as the released code computes them."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from conversion import load_model_directory
+    from conversion.export import export_hf
+    from olmodetect_jax import sample
+
+    export_hf(load_model_directory(sample.model_directory(), "float32"), folder, "float32")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+    def loop() -> np.ndarray:
+        means = np.empty((len(heads), len(texts)), np.float32)
+        with torch.inference_mode():
+            for i, head in enumerate(heads):
+                for j, text in enumerate(texts):
+                    ids = torch.from_numpy(np.concatenate([head, text]).astype(np.int64))
+                    logits = model(ids[None]).logits[0, len(head) : -1]
+                    picked = torch.log_softmax(logits, -1).gather(1, ids[len(head) + 1 :, None])
+                    means[i, j] = picked.mean()
+        return means
+
+    return loop
+
+
+def bench_camia(tokens: int = 1000, copies: int = 3, texts: int = 40) -> dict[str, Any]:
+    """CAMIA's 75 signals: texts a second on one core, the model's passes not counted."""
+    from olmodetect_jax.attacks.camia_signals import text_signals
+
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 5000, tokens).astype(np.int32)
+    log_prob = -rng.gamma(0.6, 2.5, copies * tokens - 1).astype(np.float32)
+    repeated = np.tile(ids, copies)
+
+    def signals() -> None:
+        text_signals(log_prob[: tokens - 1], ids, log_prob, repeated)
+
+    signals()  # compiles
+    started = time.process_time()  # of this process, which uses one core here: other work on the machine counts less
+    for _ in range(texts):
+        signals()
+    seconds = time.process_time() - started
+    return {"case": "camia", "tokens": tokens, "texts_per_second_and_core": round(texts / seconds, 1)}
+
+
+CASES: dict[str, Callable[[], dict[str, Any]]] = {
+    "statistics": bench_statistics,
+    "pairs": bench_pairs,
+    "camia": bench_camia,
+}
 
 
 def main() -> int:

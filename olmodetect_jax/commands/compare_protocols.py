@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from olmodetect_jax.attacks.base import Group, Score
-from olmodetect_jax.attacks.frequencies import FILE_NAME
+from olmodetect_jax.attacks.frequencies import FILE_NAME as TABLE
 from olmodetect_jax.attacks.hyperparameters import search_space
 from olmodetect_jax.attacks.registry import Settings, build_attacks
 from olmodetect_jax.attacks.rounds import Job, run_jobs
@@ -22,12 +22,11 @@ from olmodetect_jax.commands.tune import chosen_values, options_of, tune_attacks
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.evaluation.aggregate import aggregate, attack_domains, mean
 from olmodetect_jax.evaluation.metrics import ClassScores, auc
+from olmodetect_jax.evaluation.protocols import FILE_NAME
 from olmodetect_jax.evaluation.runs import read_manifest
 from olmodetect_jax.files import write_json
 from olmodetect_jax.protocol import PRESETS, Protocol, alternatives, attacks_of, load_protocol
 from olmodetect_jax.records import MEMBER, NON_MEMBER
-
-FILE = "protocols.json"
 
 # These bear on scores through tuning alone: the values are chosen anew under them.
 _TUNING_FIELDS = ("tuning_non_finite", "min_k_choice", "dc_pdd_tuning_text", "camia_tuning")
@@ -38,9 +37,7 @@ class _Comparison:
 
     def __init__(self, options: ScoreOptions, hyperparameters: Mapping[str, Any]):
         self.tree: Tree = tree_of(options.benchmark)
-        self._settings = Settings(
-            hyperparameters, options.frequencies or options.model / FILE_NAME, options.em_mia_limit
-        )
+        self._settings = Settings(hyperparameters, options.frequencies or options.model / TABLE, options.em_mia_limit)
         self._model = OpenModel(options)
         size = self._model.facts["model"]["size"]
         self._groups = read_inputs(options, size).groups
@@ -124,7 +121,7 @@ def compare_protocols(run: Path, *, mesh: str | None = None) -> None:
                 takes = [preset for preset in PRESETS if getattr(load_protocol(preset), field) == other]
                 rows.append({"field": field, "value": other, "presets": takes, "auc": aucs})
         write_json(
-            run / FILE,
+            run / FILE_NAME,
             {
                 "format": 1,
                 "preset": protocol.preset,

@@ -38,7 +38,7 @@ class ScoreOptions:
     limit: int | None = None
     dtype: str = "float32"
     mesh: str | None = None
-    token_budget: int = 16_384
+    token_budget: int | None = None
     frequencies: Path | None = None
 
 
@@ -59,7 +59,7 @@ def check_options(options: ScoreOptions, attacks: Sequence[str]) -> None:
     for field, number in (("--limit", options.limit), ("--em-mia-limit", options.em_mia_limit)):
         if number is not None and number < 1:
             raise UsageError(f"{field}: expected a positive number of records, got {number}")
-    if options.token_budget < 1:
+    if options.token_budget is not None and options.token_budget < 1:
         raise UsageError(f"--token-budget: expected a positive number of tokens, got {options.token_budget}")
     if options.frequencies is not None and "dc_pdd" not in attacks:
         raise UsageError("--frequencies goes with the attack dc_pdd")

@@ -21,12 +21,11 @@ from olmodetect_jax.commands.tuned import FILE_NAME, Tuned
 from olmodetect_jax.errors import UsageError
 from olmodetect_jax.evaluation.runs import read_manifest
 from olmodetect_jax.evaluation.selection import Choice, choose
+from olmodetect_jax.evaluation.tuning import FILE_NAME as TUNING
 from olmodetect_jax.files import write_json
 from olmodetect_jax.protocol import Protocol
 from olmodetect_jax.records import MEMBER, NON_MEMBER
 from olmodetect_jax.tokenization import Tokenizer
-
-MANIFEST = "tuning.json"
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ def tune(options: ScoreOptions) -> Tuning:
         )
         texts = frozenset(r.text_sha1 for r in records)
         weights = model.facts["model"]["weights_digest"]
-        write_json(options.out / MANIFEST, _json(tuning, protocol))
+        write_json(options.out / TUNING, _json(tuning, protocol))
         Tuned(tuning.values, weights, texts, options.out / FILE_NAME).save()
     return tuning
 

@@ -16,6 +16,9 @@ from olmodetect_jax.scoring.scorer import Scorer
 from olmodetect_jax.scoring.statistics import Rounding, sizes
 from olmodetect_jax.scoring.store import Store
 
+# A CPU wants a batch's activations in its cache, an accelerator wants its units filled.
+TOKEN_BUDGET = {"cpu": 2_048}
+
 
 class Engine:
     """A model on a mesh, with a store."""
@@ -27,7 +30,7 @@ class Engine:
         store: Store,
         *,
         score_dtype: Literal["float32", "bfloat16"] = "float32",
-        token_budget: int = 16_384,
+        token_budget: int | None = None,
     ):
         """Takes a model whose weights already lie on `mesh`.
 
@@ -36,11 +39,14 @@ class Engine:
             mesh: from `make_mesh`.
             store: where answers are kept.
             score_dtype: `float32`, or `bfloat16` to round as the released code does.
-            token_budget: tokens of a batch on each place that rows are split over, padding included.
+            token_budget: tokens of a batch on each place that rows are split over, padding included; None takes what
+                suits the platform.
         """
         graph, params = nnx.split(model)
         parts = row_parts(mesh)
-        tile, group = sizes(mesh.devices.flat[0].platform, model.config.vocab_size)
+        platform = mesh.devices.flat[0].platform
+        tile, group = sizes(platform, model.config.vocab_size)
+        token_budget = token_budget or TOKEN_BUDGET.get(platform, 16_384)
         program = {"graph": graph, "tile": tile * parts, "group": group and group * parts}
         self._vocabulary = model.config.vocab_size
         self._score_dtype = score_dtype

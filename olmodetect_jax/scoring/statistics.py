@@ -109,9 +109,9 @@ def _by_tiles(
 
 
 def sizes(platform: str, vocabulary: int) -> tuple[int, int | None]:
-    """Tile and group for `token_statistics`: about 128 MiB of logits a tile on a CPU, 512 MiB on an accelerator."""
-    if platform == "cpu":
-        return max(1, 2**25 // vocabulary), max(1, 2**18 // vocabulary)
+    """Tile and group for `token_statistics`: at most 128 MiB of logits a tile on a CPU, 512 MiB on an accelerator."""
+    if platform == "cpu":  # 512 rows fill a matrix product; more of a small vocabulary's only leave the cache
+        return max(1, min(512, 2**25 // vocabulary)), max(1, 2**18 // vocabulary)
     return max(1, 2**27 // vocabulary), None
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from olmodetect_jax import sample
 from olmodetect_jax.cli import main
@@ -28,8 +29,19 @@ def run(capsys):
     return call
 
 
+ONE_PASS = "ppl,zlib,lower,min_k,min_k_plus_plus,dc_pdd"
+
+
 def score_arguments(out, **options):
-    options = {"model": MODEL, "benchmark": BENCHMARK, "limit": 2, "subsets": "novel,mbpp", **options}
+    """A small run; of the attacks, those that start from one pass over the texts."""
+    options = {
+        "model": MODEL,
+        "benchmark": BENCHMARK,
+        "limit": 2,
+        "subsets": "novel,mbpp",
+        "attacks": ONE_PASS,
+        **options,
+    }
     given = [a for name, value in options.items() if value is not None for a in (f"--{name}", value)]
     return ["score", "--out", out, *given]
 
@@ -52,8 +64,8 @@ def small_run(tmp_path_factory):
 
 def test_help_has_an_example_for_every_command(run):
     _, out, _ = run("--help")
-    commands = ["quickstart", "convert", "export", "score", "evaluate", "report", "frequencies", "attacks", "protocols"]
-    for name in commands:
+    commands = ["quickstart", "convert", "export", "score", "tune", "evaluate", "report", "frequencies", "attacks"]
+    for name in [*commands, "protocols"]:
         assert name in out
         code, text, _ = run(name, "--help")
         assert code == 0 and f"Example: olmodetect {name}" in text
@@ -137,14 +149,18 @@ def test_evaluate_and_report(run, small_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_quickstart_shows_six_attacks_over_three_stages(run, tmp_path):
-    code, out, _ = run("quickstart", "--out", tmp_path / "q", "--limit", 5)
+def test_quickstart_shows_ten_attacks_over_three_stages(run, tmp_path):
+    code, out, _ = run("quickstart", "--out", tmp_path / "q", "--limit", 3)
     assert code == 0 and (tmp_path / "q" / "report.html").is_file()
     rows = (tmp_path / "q" / "tables" / "auc.csv").read_text().splitlines()
     for stage in ("pretraining", "midtraining", "posttraining"):
         assert f"stage:{stage}" in rows[0]
-    for title in ("PPL", "Zlib", "Lower", "MinK", "MinK++", "DCPDD"):
+    for title in ("PPL", "Zlib", "Lower", "MinK", "MinK++", "DCPDD", "PAC", "ReCaLL", "EMMIA", "CAMIA", "20 a class"):
         assert title in out
+    manifest = json.loads((tmp_path / "q" / "manifest.json").read_text())
+    tuned = yaml.safe_load((tmp_path / "q" / "hyperparameters.yaml").read_text())["values"]
+    assert manifest["tuned"] is True and tuned.items() <= manifest["hyperparameters"].items()
+    assert {"dc_pdd_alpha", "pac_far", "recall_shots", "em_mia_base", "camia_composition"} <= set(tuned)
 
 
 @pytest.mark.slow

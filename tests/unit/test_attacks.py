@@ -11,11 +11,11 @@ from olmodetect_jax import sample
 from olmodetect_jax.attacks.base import TITLES, Group, score_texts
 from olmodetect_jax.attacks.dc_pdd import DcPdd
 from olmodetect_jax.attacks.frequencies import FILE_NAME, FrequencyTable, build_table
+from olmodetect_jax.attacks.hyperparameters import load_hyperparameters, search_space
 from olmodetect_jax.attacks.lower import Lower
 from olmodetect_jax.attacks.min_k import MinK
 from olmodetect_jax.attacks.ppl import Ppl
 from olmodetect_jax.attacks.reductions import mean_of_smallest, smallest_count
-from olmodetect_jax.attacks.hyperparameters import load_hyperparameters, search_space
 from olmodetect_jax.attacks.registry import ATTACKS, Settings, attack_ids, build_attacks
 from olmodetect_jax.attacks.rounds import Job, run_jobs
 from olmodetect_jax.attacks.zlib import Zlib, compressed_length
