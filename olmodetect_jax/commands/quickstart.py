@@ -32,6 +32,7 @@ def quickstart(out: Path, *, attacks: str = "all", limit: int | None = None, ful
 
     from olmodetect_jax.evaluation.tables import evaluate, print_tables, write_tables
     from olmodetect_jax.report.page import write_report
+    from olmodetect_jax.report.tuning_plot import write_tuning_plot
 
     options = ScoreOptions(
         model=sample.model_directory(),
@@ -42,7 +43,10 @@ def quickstart(out: Path, *, attacks: str = "all", limit: int | None = None, ful
         em_mia_limit=None if full else EM_MIA_LIMIT,
     )
     if any(search_space(name) for name in attack_ids(attacks)):
-        tune(options)
+        tuning = tune(options)
+        write_tuning_plot(out)
+        chosen = ", ".join(f"{name}={value}" for name, value in tuning.values.items())
+        print(f"chosen on {tuning.n_member} + {tuning.n_non_member} development texts: {chosen}")
         options = dataclasses.replace(options, hyperparameters=out / FILE_NAME)
     score(options)
     results = evaluate([out])

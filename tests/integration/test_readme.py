@@ -39,12 +39,13 @@ def test_the_tables_commands_run_in_order(tmp_path):
     for command in commands():
         arguments = shlex.split(command)[1:]
         if arguments[0] == "score":
-            words["RUN"] = tmp_path / f"run{len(ran)}"
+            words[arguments[-1]] = tmp_path / f"run{len(ran)}"
             if "BENCHMARK" in arguments:
                 arguments += ["--limit", "2"]
-        assert main([str(words.get(a, a)) for a in arguments]) == 0, command
+        given = [str(words.get(a, a)).replace("RUN/", f"{words.get('RUN')}/") for a in arguments]
+        assert main(given) == 0, command
         ran.append(arguments[0])
-    assert set(ran) == {"convert", "score", "evaluate", "report", "frequencies", "export"}
+    assert set(ran) == {"convert", "score", "tune", "evaluate", "report", "frequencies", "export"}
     assert (tmp_path / "report.html").is_file()
 
 

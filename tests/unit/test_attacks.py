@@ -297,3 +297,9 @@ def test_attacks_may_ask_again(tokenizer):
     scores, engine = run([Twice(), MinK(0.2)], ["one text"], tokenizer)
     assert [len(asked) for asked in engine.asked] == [1, 1]
     assert scores["ppl"][0].value < 0 and scores["min_k"][0].missing is None
+
+
+def test_a_tables_facts_tell_its_counts_apart():
+    counts = np.array([3, 1, 2], np.int64)
+    one, other = (FrequencyTable(c, "d", 1, 9, "test").facts() for c in (counts, counts[::-1].copy()))
+    assert one["sha256"] != other["sha256"] and {**one, "sha256": ""} == {**other, "sha256": ""}

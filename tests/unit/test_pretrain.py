@@ -16,6 +16,7 @@ from olmodetect_jax import sample
 from olmodetect_jax.commands import make_sample as make_sample_module
 from olmodetect_jax.commands.make_sample import RECIPE, differences, make_sample
 from olmodetect_jax.models.olmo2 import Olmo2, Olmo2Config
+from olmodetect_jax.tuning import pretrain
 from olmodetect_jax.tuning.pretrain import Recipe, Stage, _decayed, next_token_loss, pack, train
 
 CONFIG = Olmo2Config(32, 16, 24, 2, 2, 2, 8, 1e4, 1e-6, 64, False)
@@ -117,3 +118,49 @@ def test_the_recorded_sample_lies_where_real_models_do():
     config = Olmo2Config(**facts["model"])
     state = nnx.state(nnx.eval_shape(lambda: Olmo2(config, rngs=nnx.Rngs(0))))
     assert sum(x.size for x in jax.tree.leaves(state)) <= 2_400_000 and config.max_position_embeddings == 1024
+
+
+def test_every_stage_is_shuffled_by_the_recipes_seed_and_its_own_number(monkeypatch):
+    seeds = []
+    monkeypatch.setattr(
+        pretrain,
+        "pack",
+        lambda *documents, seed, **options: seeds.append(seed) or pack(*documents, seed=seed, **options),
+    )
+    train(CONFIG, [documents(20), documents(20)], dataclasses.replace(TINY, seed=7), eos_id=0)
+    assert seeds == [(7, 0), (7, 1)]
+
+
+def test_decay_clip_and_mask_are_in_the_optimizer():
+    """Decay moves the kernels and leaves the gains alone; a clip to nothing leaves all that does not decay alone."""
+    graph, params = nnx.split(Olmo2(CONFIG, rngs=nnx.Rngs(0)), nnx.Param)
+    batches = [np.ones((2, 128), np.int32), np.ones((2, 128), np.int32)]
+
+    def after(**changes):
+        recipe = dataclasses.replace(TINY, **changes)
+        stage = dataclasses.replace(TINY.stages[0], warmup=0.0)
+        return nnx.to_pure_dict(pretrain._train_stage(graph, params, batches, stage, recipe, lambda *step: None)[0])
+
+    before, plain, decayed = nnx.to_pure_dict(params), after(weight_decay=0.0), after(weight_decay=5.0)
+    kernel, gain = ("blocks", "q_proj", "kernel"), ("norm", "scale")
+
+    def leaf(tree, path):
+        for name in path:
+            tree = tree[name]
+        return np.asarray(tree)
+
+    assert np.abs(leaf(decayed, kernel) - leaf(plain, kernel)).max() > 1e-4
+    np.testing.assert_allclose(leaf(decayed, gain), leaf(plain, gain), atol=1e-3)
+    still = after(weight_decay=0.0, clip=1e-12)
+    assert np.abs(leaf(still, gain) - leaf(before, gain)).max() < 1e-5 < np.abs(leaf(plain, gain) - 1).max()
+
+
+def test_other_data_are_a_difference(tmp_path):
+    recorded = sample.sources_directory().parent
+    for name in ("data.json", "training.json"):
+        shutil.copy(recorded / name, tmp_path)
+    data = json.loads((tmp_path / "data.json").read_text())
+    name = min(data["digests"])
+    data["digests"][name] = "0" * 64
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    assert differences(recorded, tmp_path) == [f"digest of {name}"]

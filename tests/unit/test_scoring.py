@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from conversion import load_model_directory
 from olmodetect_jax.errors import OlmoDetectError, StoreError, UsageError
 from olmodetect_jax.models.sharding import leaf_sharding, make_mesh, parse_mesh
-from olmodetect_jax.requests import ScoreTokens
+from olmodetect_jax.requests import ScoreTokens, TokenStatistics
 from olmodetect_jax.scoring import scorer as scorer_module
 from olmodetect_jax.scoring.engine import Engine
 from olmodetect_jax.scoring.planning import Batch, bucket_of, make_plan, padded_ids, padding_share
@@ -312,3 +312,28 @@ def test_weights_are_arguments_and_shapes_are_few(golden, tmp_path):
     before = scorer_module.score_rows._cache_size()
     scorer.answer(requests_of(LENGTHS))
     assert scorer_module.score_rows._cache_size() - before <= len({bucket_of(n) for n in LENGTHS})
+
+
+def test_the_token_budget_counts_for_each_place(golden, tmp_path):
+    engine(golden, tmp_path, token_budget=128).answer(requests_of([9] * 40))
+    (plan,) = (json.loads(p.read_text())["batches"] for p in tmp_path.rglob("plan-*.json"))
+    assert [b["rows"] for b in plan] == [16, 16, 16]
+
+
+def test_an_answer_that_is_there_stays_the_answer(golden, tmp_path):
+    """Two batches of other runs may hold the same request; a later file never replaces the first."""
+    provenance = Provenance("w", "t", "c", "float32", "float32")
+    (request,) = requests_of([5])
+    other = requests_of([6], seed=1)[0]
+    known = {r.digest: r for r in (request, other)}
+
+    def answer(r, value):
+        n = len(r.ids) - 1
+        return TokenStatistics(*(np.full(n, value, np.float32) for _ in range(3)))
+
+    batches = [(Batch(64, 8, (request.digest,)), 1.0), (Batch(64, 8, (request.digest, other.digest)), 2.0)]
+    for batch, value in batches:
+        Store(tmp_path, provenance).add(batch, known, [answer(known[d], value) for d in batch.digests])
+    first = min((tmp_path / provenance.key).glob("batch-*"))
+    expected = 1.0 if len(load_file(first)["lengths"]) == 1 else 2.0
+    assert Store(tmp_path, provenance)[request.digest].log_prob[0] == expected
