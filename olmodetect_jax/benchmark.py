@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from olmodetect_jax.errors import DataError, UsageError, one_of
+from olmodetect_jax.errors import MissingFilesError, UsageError, one_of
 from olmodetect_jax.files import config_path, load_yaml
 from olmodetect_jax.records import MEMBER, NON_MEMBER, Record, read_records
 
@@ -136,7 +136,8 @@ def read_benchmark(
 
     Raises:
         UsageError: unknown split or variant, or a size is needed.
-        DataError: files are missing (all are listed) or cannot be read.
+        MissingFilesError: files are missing; all are listed.
+        DataError: a file cannot be read.
     """
     if split not in SPLITS:
         raise one_of("split", split, SPLITS)
@@ -148,7 +149,7 @@ def read_benchmark(
     files = {s.id: tree.paths(root, s, split=split, variant=variant, size=size) for s in subsets}
     missing = [str(p) for paths in files.values() for p, _, _ in paths if not p.is_file()]
     if missing:
-        raise DataError(
+        raise MissingFilesError(
             f"{root}: {len(missing)} benchmark files are missing (choose others with --subsets):\n  "
             + "\n  ".join(missing)
         )

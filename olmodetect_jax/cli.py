@@ -136,7 +136,7 @@ def score(
         Path | None, typer.Option(help="What `olmodetect tune` chose: the hyperparameters.yaml of its run folder.")
     ] = None,
     em_mia_limit: Annotated[
-        int | None, typer.Option(help="EMMIA compares only the first N records of each class with each other.")
+        int | None, typer.Option(help="EMMIA compares N records of each class only, drawn by a hash of their text.")
     ] = None,
     split: Annotated[str, typer.Option(help="test or dev.")] = "test",
     variant: Annotated[str, typer.Option(help="matched or shifted.")] = "matched",

@@ -21,6 +21,10 @@ class DataError(OlmoDetectError):
     """A file of records, scores or frequencies that cannot be used: the message names file, line or record."""
 
 
+class MissingFilesError(DataError):
+    """Files of a benchmark that are not there: the message lists them."""
+
+
 class CheckpointError(OlmoDetectError):
     """Weights that cannot be loaded: the message lists every tensor that is missing, unexpected or misshaped."""
 

@@ -54,34 +54,36 @@ class Protocol:
         min_k_plus_plus_sigma: the standard deviation as the released code guards it, or plain (then not finite where
             the model is certain).
         dc_pdd_tuning_text: tuning scores the text that scoring scores, or its first 512 words joined by single spaces.
-        pac_seed: PAC's swaps are drawn anew for each text, seeded by its hash, or in one stream over a file's texts in
-            order, seeded by 0.
+        pac_max_tokens: tokens of a text that PAC reads; never more than `max_tokens`.
+        pac_seed: PAC's swaps are drawn anew for each text, seeded by its hash; or in one stream over a file's texts in
+            order, seeded by 0 (`file`) or 42 (`file_42`); or in one stream over both files, seeded by 0 (`list`).
         recall_shot_order: ReCaLL's shots are the first development non-members by hash of their text, or in the
             file's order.
-        recall_shot_tokens: most tokens of a shot.
+        recall_shot_tokens: most tokens of a shot, and of a text in the mean length for which the prefix leaves room.
         recall_prefix: each shot is cut to an equal share of the budget, or shots that do not fit are dropped whole.
         recall_budget: room left for a text is the mean length over both classes, or over each class's own file (the
             two classes then get different prefixes).
         recall_span: both likelihoods cover the same tokens, or each what fits (and the conditional one a token more).
         em_mia_tokens: tokens of a text that EMMIA reads, as prefix and as target.
         em_mia_tokens_rlvr: the same in the domain RLVR, whose texts share a long preamble.
-        em_mia_base: EMMIA starts from the base score that was best on development texts, or reports for each subset
+        em_mia_choice: EMMIA starts from the base score that was best on development texts, or reports for each subset
             the one of the four that is best on the test labels (optimistic).
         em_mia_auc: AUC from exact counts, or from scikit-learn's trapezoids, whose rounding decides ties.
         em_mia_pool: texts that serve as targets, drawn by their true labels; 0 takes all (without labels).
         camia_max_tokens: tokens of a text that CAMIA reads.
-        camia_copies: copies of the text in CAMIA's repeated pass.
-        camia_variant: token diversity and occurrences as the paper's code or as CAMIA's own code takes them.
+        camia_copies: copies of the text in CAMIA's repeated pass; the text is cut so that all of them fit the window.
+        camia_variant: token diversity and occurrences as the paper's code or as CAMIA's own code takes them (which
+            needs six copies).
         camia_directions: which labelled texts say which way a signal points: development texts, or the very texts that
             are evaluated (a leak).
         camia_p_value: how ties count in a p-value: half, or as in CAMIA's own code.
         camia_score: Fisher and George give minus the combined p-value (it saturates), or the statistic.
         camia_tuning: each development non-member is held against the others, or the last ones against the first, with
-            the released tuner's p-values.
+            the released tuner's p-values (over the 75 signals that are scored, not over the 71 of that tuner).
     """
 
     preset: str
-    max_tokens: int = choice()
+    max_tokens: int = choice(others=(128,))
     window: int = choice("recall", *_EM_MIA, "camia", others=(512,))
     text_span: Literal["scored", "full"] = choice("zlib", "lower", "pac", *_EM_MIA)
     score_dtype: Literal["float32", "bfloat16"] = choice()
@@ -93,7 +95,8 @@ class Protocol:
     min_k_least: Literal["one", "none"] = choice("min_k", "min_k_plus_plus")
     min_k_plus_plus_sigma: Literal["guarded", "plain"] = choice("min_k_plus_plus")
     dc_pdd_tuning_text: Literal["scored", "first_512_words"] = choice("dc_pdd")
-    pac_seed: Literal["text", "file"] = choice("pac")
+    pac_max_tokens: int = choice("pac", others=(128,))
+    pac_seed: Literal["text", "file", "file_42", "list"] = choice("pac")
     recall_shot_order: Literal["hash", "file"] = choice("recall")
     recall_shot_tokens: int = choice("recall", others=(64,))
     recall_prefix: Literal["per_shot", "whole_shots"] = choice("recall")
@@ -101,7 +104,7 @@ class Protocol:
     recall_span: Literal["same", "separate"] = choice("recall")
     em_mia_tokens: int = choice(*_EM_MIA, others=(128,))
     em_mia_tokens_rlvr: int = choice(*_EM_MIA, others=(512,))
-    em_mia_base: Literal["dev", "best_of_four"] = choice("em_mia")
+    em_mia_choice: Literal["dev", "best_of_four"] = choice("em_mia")
     em_mia_auc: Literal["exact", "sklearn"] = choice(*_EM_MIA)
     em_mia_pool: int = choice(*_EM_MIA, least=0, others=(10,))
     camia_max_tokens: int = choice("camia", others=(128,))

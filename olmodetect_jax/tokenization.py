@@ -12,11 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from olmodetect_jax.errors import DataError, UsageError
 from olmodetect_jax.files import parse_json
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +108,16 @@ class Tokenizer:
         """Ids of one text, cut on the right to `max_tokens`."""
         return self.encode_all([text], max_tokens)[0]
 
-    def decode(self, ids: np.ndarray) -> str:
-        """The text of token ids, special tokens spelt out."""
-        return self._fast.decode(ids.tolist(), skip_special_tokens=False)
+    def cut(self, text: str, max_tokens: int) -> str:
+        """The text if it is not longer than that, else what its first tokens spell (CAMIA and PAC spec, 1.1).
+
+        Tokens that the tokenizer adds of its own are not counted and do not get into the text; special tokens that are
+        spelt out in it do.
+        """
+        (encoding,) = self._encode([text], add_special_tokens=False)
+        if len(encoding.ids) <= max_tokens:
+            return text
+        return self._fast.decode(encoding.ids[:max_tokens], skip_special_tokens=False)
 
     def encode_all(self, texts: Sequence[str], max_tokens: int) -> list[TokenizedText]:
         """Ids of many texts, each cut on the right to `max_tokens`; remembered, for attacks ask for the same."""
@@ -118,17 +129,19 @@ class Tokenizer:
     def encode_once(self, texts: Sequence[str], max_tokens: int) -> list[TokenizedText]:
         """The same without remembering, for a corpus that is read once."""
         encoded = []
-        try:
-            encodings = self._fast.encode_batch(texts)
-        except Exception as error:  # tokenizers raises bare Exception, for a text it has no token for
-            raise DataError(f"{self.path}: cannot encode a text: {error}") from None
-        for text, encoding in zip(texts, encodings, strict=True):
+        for text, encoding in zip(texts, self._encode(texts, add_special_tokens=True), strict=True):
             ids = np.asarray(encoding.ids[:max_tokens], np.int32)
             cut = len(encoding.ids) > max_tokens
             encoded.append(
                 TokenizedText(ids, len(encoding.ids), text[: encoding.offsets[max_tokens - 1][1]] if cut else text)
             )
         return encoded
+
+    def _encode(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[Encoding]:
+        try:
+            return self._fast.encode_batch(texts, add_special_tokens=add_special_tokens)
+        except Exception as error:  # tokenizers raises bare Exception, for a text it has no token for
+            raise DataError(f"{self.path}: cannot encode a text: {error}") from None
 
     @cached_property
     def _known(self) -> dict[tuple[str, int], TokenizedText]:

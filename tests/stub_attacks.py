@@ -22,6 +22,9 @@ class StubTokenizer:
     def encode_all(self, texts, max_tokens):
         return [self.encode(t, max_tokens) for t in texts]
 
+    def cut(self, text, max_tokens):
+        return text[:max_tokens]
+
     @staticmethod
     def text(ids):
         return "".join(map(chr, ids))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -31,6 +32,11 @@ Answers = Sequence[Any]  # each request's own kind of answer
 LEFT_OUT = "left out: "  # how a reason begins for which a record has no score by choice, not by fault
 
 
+def text_hash(text: str) -> bytes:
+    """SHA-256 of a text: what is drawn by it is drawn alike whatever the order of a file."""
+    return hashlib.sha256(text.encode("utf-8")).digest()
+
+
 @dataclass(frozen=True, eq=False)
 class Group:
     """What an attack is given: one subset, or one side of a subset that has two.
@@ -40,11 +46,13 @@ class Group:
         dev: development records of both classes, which an attack may learn from. They are `records` themselves where
             the development split is scored, as tuning does.
         domain: id of the domain; None for a user's own texts.
+        tuning: whether the development records are scored to choose hyperparameters.
     """
 
     records: Sequence[Record]
     dev: Sequence[Record] = ()
     domain: str | None = None
+    tuning: bool = False
 
     @property
     def is_dev(self) -> bool:
@@ -96,6 +104,15 @@ class Attack(Protocol):
 
     def score(self, group: Group, answers: Any, protocol: Choices) -> list[Score]:
         """One score a record of `group.records`, in their order."""
+        ...
+
+
+@runtime_checkable
+class ScoresSidesTogether(Protocol):
+    """An attack that makes one choice for all the sides of a subset, each of which has been asked for by itself."""
+
+    def score_sides(self, groups: Sequence[Group], answers: Sequence[Any], protocol: Choices) -> list[list[Score]]:
+        """The scores of each side's group, in their order, from what `requests` returned for it."""
         ...
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from olmodetect_jax.attacks.base import LEFT_OUT, Answers, Group, Requests, Score, ScoredText
+from olmodetect_jax.attacks.base import LEFT_OUT, Answers, Group, Requests, Score, ScoredText, text_hash
 from olmodetect_jax.attacks.camia_p_values import COMPOSITIONS, compose, directions, p_values
 from olmodetect_jax.errors import DataError, UsageError, one_of
 from olmodetect_jax.protocol import Protocol
@@ -29,13 +29,18 @@ class CopiedText:
 
     Attributes:
         plain: the text by itself.
-        signals: [25, 3] float64, NaN where the text has no such signal.
-        hole: why it has none at all; None if it has some.
+        signals: [25, 3] float64, NaN where the text has no such signal; all of them are for a text of one token.
+        hole: why it has no score; None if it has one.
     """
 
     plain: ScoredText
     signals: np.ndarray
     hole: str | None
+
+    @property
+    def teaches(self) -> bool:
+        """Whether others can learn from it."""
+        return not self.hole and len(self.plain.targets) > 0
 
 
 CopiedTexts = Mapping[str, CopiedText]  # by text
@@ -73,21 +78,22 @@ class Camia:
         from olmodetect_jax.attacks.camia_signals import NO_SIGNALS, text_signals  # numba is slow to import
 
         if group.records:
-            _teachers(group, {}, protocol)  # what can be known is said before the model's passes
+            _teachers(group, protocol, bool)  # what can be known is said before the model's passes
         copies, limit = _size(protocol)
         texts = list(dict.fromkeys(r.text for r in (*group.records, *group.dev)))
-        whole = tokenizer.encode_all(texts, limit)
-        cut = [tokenizer.decode(w.ids) if w.truncated else text for text, w in zip(texts, whole, strict=True)]
+        cut = [tokenizer.cut(text, limit) for text in texts]
         alone = tokenizer.encode_all(cut, protocol.window)
         repeated = tokenizer.encode_all([" ".join([text] * copies) for text in cut], protocol.window)
         asked = [_asked(a, r) for a, r in zip(alone, repeated, strict=True)]
         answers = iter((yield [request for requests in asked for request in requests]))
+        whole = tokenizer.encode_all(texts, protocol.max_tokens)
         copied = {}
-        for text, w, a, r, requests in zip(texts, whole, alone, repeated, asked, strict=True):
+        for text, short, w, a, r, requests in zip(texts, cut, whole, alone, repeated, asked, strict=True):
             got = [next(answers) for _ in requests] or [TokenStatistics(*[np.zeros(0, np.float32)] * 3)]
-            plain, hole = _scored(text, w, a, got, tokenizer)
+            plain, hole = _scored(text, a, got, tokenizer)
+            plain = dataclasses.replace(plain, n_tokens=w.n_tokens, truncated=short != text)
             signals = NO_SIGNALS
-            if not hole:
+            if len(plain.targets) and not hole:
                 signals = text_signals(plain.log_prob, a.ids, got[0].log_prob, r.ids, protocol.camia_variant)
             copied[text] = CopiedText(plain, signals, hole)
         return copied
@@ -101,14 +107,13 @@ class Camia:
         """
         if not group.records:
             return []
-        holes = {text: copied.hole for text, copied in answers.items()}
-        members, non_members, reference = _teachers(group, holes, protocol)
+        members, non_members, reference = _teachers(group, protocol, lambda text: answers[text].teaches)
         signs = directions(_signals(members, answers), _signals(non_members, answers))
         columns, against = (
             (_signals(records, answers) * signs[:, None]).reshape(len(records), -1)
             for records in (group.records, reference)
         )
-        own = _own_rows(group.records, reference, protocol)
+        own = _own_rows(group, reference, protocol)
         released = _released_tuning(group, protocol)
         p = p_values(columns, against, "weak" if released else protocol.camia_p_value, own)
         form = protocol.camia_score
@@ -117,19 +122,25 @@ class Camia:
         left_out = set(reference) if released else set()
         scores = []
         for record, value, row in zip(group.records, compose(p, self.composition, form), own, strict=True):
-            missing = holes[record.text]
+            copied = answers[record.text]
+            missing = copied.hole
             if record in left_out:
                 missing = f"{LEFT_OUT}one of the {len(reference)} development non-members others are held against"
             elif row >= 0 and len(reference) == 1:
                 missing = "the only development non-member has no other to be held against; add more of them"
-            score = answers[record.text].plain.result(value)
-            scores.append(dataclasses.replace(score, value=math.nan, missing=missing) if missing else score)
+            score = copied.plain.result(value)
+            if missing:
+                score = dataclasses.replace(score, value=math.nan, missing=missing)
+            elif not copied.teaches:
+                note = "one token: the text has no signals, and every p-value is 0.5"
+                score = dataclasses.replace(score, value=float(value), missing=None, note=note)
+            scores.append(score)
         return scores
 
 
 def _released_tuning(group: Group, protocol: Protocol) -> bool:
     """Whether the last development non-members are held against the first, as the released tuner does (1.7)."""
-    return group.is_dev and protocol.camia_tuning == "released"
+    return group.tuning and protocol.camia_tuning == "released"
 
 
 def _size(protocol: Protocol) -> tuple[int, int]:
@@ -155,16 +166,18 @@ def _asked(alone: TokenizedText, repeated: TokenizedText) -> list[ScoreTokens]:
 
 
 def _scored(
-    text: str, whole: TokenizedText, alone: TokenizedText, answers: Sequence[TokenStatistics], tokenizer: Tokenizer
+    text: str, alone: TokenizedText, answers: Sequence[TokenStatistics], tokenizer: Tokenizer
 ) -> tuple[ScoredText, str | None]:
-    """The text by itself, from the answers to `_asked`, and why it has no signals."""
+    """The text by itself, from the answers to `_asked`, and why it has no score."""
     targets = alone.ids[1:]
     n = len(targets)
     ends = bool(n) and int(targets[-1]) == tokenizer.eos_id
     special = sum(int(i) in tokenizer.special_ids for i in (targets[:-1] if ends else targets))
     copies, own = answers[0], answers[-1]  # one and the same where the text alone was not asked for
     statistics = (own.log_prob[:n], own.mean[:n], own.variance[:n])
-    plain = ScoredText(text, alone.span, targets, *statistics, whole.n_tokens, whole.truncated, special, ends)
+    plain = ScoredText(text, alone.span, targets, *statistics, alone.n_tokens, alone.truncated, special, ends)
+    if text and not n:
+        return plain, None  # a text of one token has no signals, but a score (1.9)
     hole = plain.result(0.0).missing
     if not hole:
         all_copies = dataclasses.replace(plain, log_prob=copies.log_prob, mean=copies.mean, variance=copies.variance)
@@ -179,18 +192,18 @@ def _signals(records: Sequence[Record], answers: CopiedTexts) -> np.ndarray:
 
 
 def _teachers(
-    group: Group, holes: Mapping[str, str | None], protocol: Protocol
+    group: Group, protocol: Protocol, teaches: Callable[[str], bool]
 ) -> tuple[list[Record], list[Record], list[Record]]:
     """Members and non-members whose labels say which way a signal points, and the non-members others are held against.
 
     Args:
         group: its development records or, where the protocol says so, the evaluated ones.
-        holes: why a text has no signals, by text; empty before that is known.
         protocol: `camia_directions` and `camia_tuning` decide.
+        teaches: whether a text has signals; before that is known, whether it is empty.
     """
 
     def usable(records: Sequence[Record], label: int) -> list[Record]:
-        return [r for r in records if r.label == label and not holes.get(r.text)]
+        return [r for r in records if r.label == label and teaches(r.text)]
 
     evaluated = protocol.camia_directions == "evaluated"
     labelled, kind = (group.records, "evaluated") if evaluated else (group.dev, "development")
@@ -204,6 +217,8 @@ def _teachers(
     reference = usable(group.dev, NON_MEMBER)
     released = _released_tuning(group, protocol)
     size = min(RELEASED_TUNING_REFERENCE, len(reference) - 1) if released else REFERENCE
+    if not released:
+        reference.sort(key=lambda record: text_hash(record.text))
     for found, least, what in (
         (members, 1, f"{kind} members"),
         (non_members, 1, f"{kind} non-members"),
@@ -217,7 +232,8 @@ def _teachers(
     return members, non_members, reference[:size]
 
 
-def _own_rows(records: Sequence[Record], reference: Sequence[Record], protocol: Protocol) -> np.ndarray:
+def _own_rows(group: Group, reference: Sequence[Record], protocol: Protocol) -> np.ndarray:
     """[n]: the row of the reference that is the record itself and is not held against it, or -1."""
-    rows = {r.text: i for i, r in enumerate(reference)} if protocol.camia_tuning == "leave_one_out" else {}
-    return np.array([rows.get(r.text, -1) if r.label == NON_MEMBER else -1 for r in records])
+    left_out = group.is_dev and not _released_tuning(group, protocol)
+    rows = {r.text: i for i, r in enumerate(reference)} if left_out else {}
+    return np.array([rows.get(r.text, -1) if r.label == NON_MEMBER else -1 for r in group.records])

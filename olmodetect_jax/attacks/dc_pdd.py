@@ -62,9 +62,9 @@ class DcPdd(OnePass):
     ) -> Generator[Requests, Answers, list[ScoredText]]:
         """One pass over the texts, after the table has been held against the tokenizer."""
         self.table.check(tokenizer)
-        if group.is_dev and protocol.dc_pdd_tuning_text == "first_512_words":
+        if group.tuning and protocol.dc_pdd_tuning_text == "first_512_words":
             cut = [dataclasses.replace(r, text=" ".join(r.text.split()[:TUNING_WORDS])) for r in group.records]
-            group = Group(cut, cut, group.domain)
+            group = dataclasses.replace(group, records=cut)
         return (yield from super().requests(group, tokenizer, protocol))
 
     def value(self, scored: ScoredText, protocol: Protocol) -> Score:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from olmodetect_jax.attacks.base import LEFT_OUT, Answers, Group, Requests, Score, ScoredText
+from olmodetect_jax.attacks.base import LEFT_OUT, Answers, Group, Requests, Score, ScoredText, text_hash
 from olmodetect_jax.attacks.conditional import score_texts_and
 from olmodetect_jax.attacks.em_mia_iterations import (
     AUCS,
@@ -81,7 +82,8 @@ class EmMia:
 
     Attributes:
         base: the scores it starts from, one of `BASES`; the protocol can ask for the best of all four instead.
-        limit: records of each class that take part, from the first; None for all.
+        limit: records of each class (and side) that take part, those with the smallest hash of their text; None for
+            all.
     """
 
     base: str
@@ -100,12 +102,16 @@ class EmMia:
         Raises:
             DataError: the protocol needs the true labels and a record has none, or a class is absent.
         """
-        labelled = protocol.em_mia_base == "best_of_four"
+        labelled = protocol.em_mia_choice == "best_of_four"
         return (yield from _requests(group, tokenizer, protocol, self.limit, labelled=labelled))
 
     def score(self, group: Group, answers: Pairs, protocol: Protocol) -> list[Score]:
         """The scores after the last step."""
-        return _scores(group, answers, protocol, None if protocol.em_mia_base == "best_of_four" else self.base)
+        return self.score_sides([group], [answers], protocol)[0]
+
+    def score_sides(self, groups: Sequence[Group], answers: Sequence[Pairs], protocol: Protocol) -> list[list[Score]]:
+        """The same for all the sides of a subset."""
+        return _scores(groups, answers, protocol, None if protocol.em_mia_choice == "best_of_four" else self.base)
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,11 @@ class EmMiaBestOfFour:
 
     def score(self, group: Group, answers: Pairs, protocol: Protocol) -> list[Score]:
         """The scores after the last step from the base with the best AUC."""
-        return _scores(group, answers, protocol, None)
+        return self.score_sides([group], [answers], protocol)[0]
+
+    def score_sides(self, groups: Sequence[Group], answers: Sequence[Pairs], protocol: Protocol) -> list[list[Score]]:
+        """The same for all the sides of a subset: one base for all of them, by the AUC of their pooled scores."""
+        return _scores(groups, answers, protocol, None)
 
 
 def _requests(
@@ -139,8 +149,9 @@ def _requests(
     texts = [r.text for r in group.records]
     width, upcast = window_of(group, protocol), protocol.score_dtype == "bfloat16"
     cut = tokenizer.encode_all(texts, width)
-    left_out = _beyond(group.records, limit)
-    usable = [i for i, t in enumerate(cut) if texts[i] and len(t.ids) > 1 and i not in left_out]
+    usable = [i for i, t in enumerate(cut) if texts[i] and len(t.ids) > 1]
+    left_out = _beyond(group.records, usable, limit)
+    usable = [i for i in usable if i not in left_out]
     records = [group.records[i] for i in usable]
     if labelled and len(records) > 1:
         members_of(records)
@@ -155,14 +166,17 @@ def _requests(
     return Pairs(short, left_out, np.asarray(usable, np.intp), pool, conditional.astype(np.float64))
 
 
-def _beyond(records: Sequence[Record], limit: int | None) -> dict[int, str]:
-    """Places of the records that a limit leaves out, and why."""
-    seen: dict[int | None, int] = {}
+def _beyond(records: Sequence[Record], usable: Sequence[int], limit: int | None) -> dict[int, str]:
+    """Places of the usable records that a limit leaves out, and why; the ids decide between equal texts."""
+    if limit is None:
+        return {}
+    reason = f"{LEFT_OUT}--em-mia-limit takes {limit} records of each class"
+    seen: Counter[int | None] = Counter()
     beyond = {}
-    for i, record in enumerate(records):
-        seen[record.label] = seen.get(record.label, 0) + 1
-        if limit is not None and seen[record.label] > limit:
-            beyond[i] = f"{LEFT_OUT}--em-mia-limit takes the first {limit} records of each class"
+    for i in sorted(usable, key=lambda i: (text_hash(records[i].text), records[i].record_id)):
+        seen[records[i].label] += 1
+        if seen[records[i].label] > limit:
+            beyond[i] = reason
     return beyond
 
 
@@ -173,7 +187,7 @@ def members_of(records: Sequence[Record]) -> np.ndarray:
         DataError: a record has none, or a class is absent.
     """
     what = "EMMIA's best of four and its pool of targets need the true labels of both classes"
-    advice = "take --set em_mia_base=dev and --set em_mia_pool=0, and leave em_mia_best_of_four out of --attacks"
+    advice = "take --set em_mia_choice=dev and --set em_mia_pool=0, and leave em_mia_best_of_four out of --attacks"
     for record in records:
         if record.label is None:
             raise DataError(f"{record}: no label; {what}. Label every record, or {advice}")
@@ -204,8 +218,29 @@ def _cut(text: ScoredText, tokens: TokenizedText, tokenizer: Tokenizer) -> Score
     )  # fmt: skip
 
 
-def _scores(group: Group, pairs: Pairs, protocol: Protocol, base: str | None) -> list[Score]:
-    """One score a record; from the best of the four bases if none is named."""
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What became of the usable records of one side.
+
+    Attributes:
+        kept: [n], their places without those in the way.
+        in_the_way: the places of the others, with a likelihood that cannot be used.
+        runs: by base, each with n scores; none where there are no two texts to hold against each other.
+    """
+
+    kept: np.ndarray
+    in_the_way: np.ndarray
+    runs: dict[str, Run]
+
+
+def _scores(groups: Sequence[Group], sides: Sequence[Pairs], protocol: Protocol, base: str | None) -> list[list[Score]]:
+    """One score a record of each side; from the best of the four bases if none is named."""
+    outcomes = [_outcome(pairs, protocol, BASES if base is None else (base,)) for pairs in sides]
+    name = base or _best(groups, outcomes)
+    return [_scores_of(pairs, own, name, chosen=base is None) for pairs, own in zip(sides, outcomes, strict=True)]
+
+
+def _outcome(pairs: Pairs, protocol: Protocol, bases: Sequence[str]) -> Outcome:
     texts = [pairs.texts[i] for i in pairs.usable]
     own = np.asarray([np.mean(t.log_prob, dtype=np.float64) for t in texts])
     broken = (own == 0) | np.asarray([t.result(0.0).missing is not None for t in texts], bool)
@@ -213,23 +248,38 @@ def _scores(group: Group, pairs: Pairs, protocol: Protocol, base: str | None) ->
     ratios = pairs.conditional / own[pairs.pool]
     out = texts_in_the_way(ratios, pairs.pool, broken)
     kept, columns = np.flatnonzero(~out), ~out[pairs.pool]
-    values: dict[int, float] = {}
-    note = None
+    runs = {}
     if len(kept) > 1 and columns.any():
-        records = [group.records[i] for i in pairs.usable[kept]]
         firsts = [base_scores(texts[k], protocol) for k in kept]
         aucs = AUCS[protocol.em_mia_auc](ratios[kept][:, columns])
         pool = np.searchsorted(kept, pairs.pool[columns])  # the columns' places among those kept
-        runs = {b: iterate(aucs, np.asarray([f[b] for f in firsts]), pool) for b in (BASES if base is None else [base])}
-        name = base or best_of_four({b: run.scores for b, run in runs.items()}, members_of(records))
-        values = dict(zip(pairs.usable[kept].tolist(), runs[name].scores.tolist(), strict=True))
-        note = _note(runs[name], None if base else name)
+        runs = {b: iterate(aucs, np.asarray([f[b] for f in firsts]), pool) for b in bases}
+    return Outcome(pairs.usable[kept], pairs.usable[out], runs)
+
+
+def _best(groups: Sequence[Group], outcomes: Sequence[Outcome]) -> str:
+    """The base that is best over all sides, as the AUC of a subset pools their scores."""
+    ran = [(group, outcome) for group, outcome in zip(groups, outcomes, strict=True) if outcome.runs]
+    if not ran:
+        return BASES[0]  # there is nothing to choose
+    members = members_of([group.records[i] for group, outcome in ran for i in outcome.kept])
+    return best_of_four({b: np.concatenate([o.runs[b].scores for _, o in ran]) for b in BASES}, members)
+
+
+def _scores_of(pairs: Pairs, outcome: Outcome, name: str, *, chosen: bool) -> list[Score]:
+    """One score a record of one side."""
     reasons = dict(pairs.left_out)
-    for k, i in enumerate(pairs.usable):
-        if out[k]:
-            reasons[int(i)] = "a likelihood of this text, or one after it or before it, is 0 or no finite number"
-        elif int(i) not in values:
-            reasons[int(i)] = "EMMIA holds the texts of a subset against each other, and no other can be used"
+    reasons |= dict.fromkeys(
+        outcome.in_the_way.tolist(), "a likelihood of this text, or one after it or before it, is 0 or no finite number"
+    )
+    values: dict[int, float] = {}
+    note = None
+    if run := outcome.runs.get(name):
+        values = dict(zip(outcome.kept.tolist(), run.scores.tolist(), strict=True))
+        note = _note(run, name if chosen else None)
+    else:
+        alone = "EMMIA holds the texts of a subset against each other, and no other can be used"
+        reasons |= dict.fromkeys(outcome.kept.tolist(), alone)
     return [_score(text, values.get(i), reasons.get(i), note) for i, text in enumerate(pairs.texts)]
 
 

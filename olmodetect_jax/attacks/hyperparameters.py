@@ -65,6 +65,12 @@ def checked(name: str, value: Any) -> float | int | str:
     return number
 
 
+def fallback(attack: str) -> dict[str, float | int | str]:
+    """What the released tuners take for an attack where no candidate has a finite score."""
+    values = load_yaml(config_path("attacks", "hyperparameters.yaml"))["fallback"].get(attack, {})
+    return {name: checked(name, value) for name, value in values.items()}
+
+
 def search_space(attack: str) -> list[dict[str, float | int | str]]:
     """The values that tuning tries for an attack, in order; empty if it has none to choose."""
     space = load_yaml(config_path("attacks", "hyperparameters.yaml"))["spaces"].get(attack, {})

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from random import Random
@@ -13,14 +12,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from olmodetect_jax.attacks.base import Answers, Group, Requests, Score, ScoredText, score_texts
+from olmodetect_jax.attacks.base import Answers, Group, Requests, Score, ScoredText, score_texts, text_hash
 from olmodetect_jax.protocol import Protocol
-from olmodetect_jax.records import NON_MEMBER
+from olmodetect_jax.records import MEMBER, NON_MEMBER
 from olmodetect_jax.tokenization import Tokenizer
 
 COPIES = 5
 SWAPPED_SHARE = 0.3  # swaps of a copy, as a share of the words
 DRAWS = 3  # of a second position that differs from the first
+_FILES = (MEMBER, NON_MEMBER, None)  # labels in the order in which one stream over all the texts takes them
 
 
 def swapped_order(n_words: int, random: Random) -> list[int]:
@@ -61,7 +61,7 @@ def _copies_of(texts: tuple[str, ...], seed: int) -> tuple[tuple[str, ...], ...]
 
 def seed_of(text: str) -> int:
     """A seed that depends on the text alone."""
-    return int.from_bytes(hashlib.sha256(text.encode("utf-8")).digest(), "big")
+    return int.from_bytes(text_hash(text), "big")
 
 
 def polarised_distance(ordered: np.ndarray, far: float, near: float) -> float:
@@ -125,6 +125,7 @@ class Pac:
         self, group: Group, tokenizer: Tokenizer, protocol: Protocol
     ) -> Generator[Requests, Answers, list[Swapped]]:
         """One pass over the texts and their copies; the same for every pair of shares."""
+        protocol = dataclasses.replace(protocol, max_tokens=min(protocol.max_tokens, protocol.pac_max_tokens))
         texts = [r.text for r in group.records]
         seen = texts
         if protocol.text_span == "scored":
@@ -135,7 +136,7 @@ class Pac:
         return [Swapped(text, [next(rest) for _ in five]) for text, five in zip(plain, copies, strict=True)]
 
     def score(self, group: Group, answers: Sequence[Swapped], protocol: Protocol) -> list[Score]:
-        """The copies' mean distance minus the text's own (3.2)."""
+        """How much greater the copies' distances are than the text's own, on average (3.2)."""
         del group, protocol
         return [self._score(swapped) for swapped in answers]
 
@@ -153,8 +154,8 @@ class Pac:
 
 
 def score_of(own: float, copies: Sequence[float]) -> float:
-    """The score from the distances of the text and of its copies."""
-    return float(np.mean(copies) - own)
+    """The score from the distances of the text and of its copies; exactly 0 where they are all the same."""
+    return float(np.mean(np.asarray(copies) - own))
 
 
 def swaps_of(group: Group, texts: Sequence[str], protocol: Protocol) -> list[tuple[str, ...]]:
@@ -163,7 +164,7 @@ def swaps_of(group: Group, texts: Sequence[str], protocol: Protocol) -> list[tup
     Args:
         group: whose records the texts are of.
         texts: what is swapped, in the records' order.
-        protocol: says whether a text is seeded by itself or by its place in its class's file.
+        protocol: says whether each text has a random stream of its own, each class's file has one, or all have one.
     """
     copies: list[tuple[str, ...]] = [()] * len(texts)
     if protocol.pac_seed == "text":
@@ -171,10 +172,20 @@ def swaps_of(group: Group, texts: Sequence[str], protocol: Protocol) -> list[tup
             if text:
                 (copies[i],) = _copies_of((text,), seed_of(text))
         return copies
-    for label in {r.label for r in group.records}:
-        places = [i for i, r in enumerate(group.records) if r.label == label and texts[i]]
-        # The released tuner starts its non-members from another seed; everything else starts from 0.
-        seed = int(group.is_dev and label == NON_MEMBER)
+    for seed, places in _streams(group, protocol):
+        places = [i for i in places if texts[i]]
         for i, five in zip(places, _copies_of(tuple(texts[i] for i in places), seed), strict=True):
             copies[i] = five
     return copies
+
+
+def _streams(group: Group, protocol: Protocol) -> Iterator[tuple[int, list[int]]]:
+    """The seed of each random stream and the places of the records that draw from it, one after the other."""
+    files = {label: [i for i, r in enumerate(group.records) if r.label == label] for label in _FILES}
+    if protocol.pac_seed == "list":
+        yield 0, [i for places in files.values() for i in places]
+        return
+    seed = 42 if protocol.pac_seed == "file_42" else 0
+    for label, places in files.items():
+        # The released tuner starts its non-members from the next seed.
+        yield seed + (group.tuning and label == NON_MEMBER), places

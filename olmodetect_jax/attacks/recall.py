@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from olmodetect_jax.attacks.base import LEFT_OUT, Answers, Group, Requests, Score, ScoredText
+from olmodetect_jax.attacks.base import LEFT_OUT, Answers, Group, Requests, Score, ScoredText, text_hash
 from olmodetect_jax.attacks.conditional import score_texts_and
 from olmodetect_jax.attacks.reductions import rounded
 from olmodetect_jax.errors import DataError, UsageError
@@ -119,11 +118,11 @@ class Recall:
         shots = draw_shots(group, self.shots, protocol)
         texts = [r.text for r in group.records]
         tokens = tokenizer.encode_all(texts, protocol.max_tokens)
-        own = set(shots) if group.is_dev else set()  # where development texts are scored, the prefix is made of some
-        holes: list[str | None] = [
-            LEFT_OUT + "one of the prefix's own shots" if r.label == NON_MEMBER and r.text in own else None
-            for r in group.records
-        ]
+        # Whatever the label: a text that stands in the prefix already is not new after it.
+        own = LEFT_OUT + "one of the prefix's own shots"
+        holes: list[str | None] = [own if text in shots else None for text in texts]
+        if not shots:
+            holes = ["tuning: of one development non-member no shot can be made and scored too; add more"] * len(texts)
         asked: list[ScoreTargets] = []
         followers: list[list[tuple[int, np.ndarray]]] = []  # of each prefix: places of records with their targets
         for places in _classes(group, protocol):
@@ -144,7 +143,7 @@ class Recall:
                 asked.append(ScoreTargets(prefix, Targets(ids for _, ids in cut)))
                 followers.append(cut)
         scored, answers = yield from score_texts_and(asked, texts, tokenizer, protocol)
-        short = f"{len(shots)} of {self.shots} shots: the development split has no more non-members"
+        short = f"{len(shots)} of {self.shots} shots: the development split has no more non-members to spare"
         note = short if len(shots) < self.shots else None
         readings = [Reading(plain, hole=hole) for plain, hole in zip(scored, holes, strict=True)]
         for cut, answer in zip(followers, answers, strict=True):
@@ -177,6 +176,8 @@ def _score(reading: Reading, protocol: Protocol) -> Score:
 def draw_shots(group: Group, count: int, protocol: Protocol) -> list[str]:
     """Texts of the first `count` development non-members, by hash of their text or in the file's order.
 
+    Tuning scores the others and always keeps one of them: with a single non-member there is no shot.
+
     Raises:
         DataError: there is none.
     """
@@ -188,8 +189,9 @@ def draw_shots(group: Group, count: int, protocol: Protocol) -> list[str]:
             "--attacks"
         )
     if protocol.recall_shot_order == "hash":
-        texts.sort(key=lambda text: hashlib.sha256(text.encode("utf-8")).digest())
-    return texts[:count]
+        texts.sort(key=text_hash)
+    last = list(dict.fromkeys(texts))[-1]
+    return texts[: min(count, texts.index(last)) if group.tuning else count]
 
 
 def build_prefix(shots: Sequence[str], average: int, tokenizer: Tokenizer, protocol: Protocol) -> np.ndarray:
@@ -209,6 +211,7 @@ def build_prefix(shots: Sequence[str], average: int, tokenizer: Tokenizer, proto
 
 
 def _classes(group: Group, protocol: Protocol) -> list[list[int]]:
-    """Places of the records that share a prefix: all of them, or those of one label."""
-    labels = [r.label if protocol.recall_budget == "per_file" else None for r in group.records]
+    """Places of the records that share a prefix: all of them (as always in tuning), or those of one label."""
+    apart = protocol.recall_budget == "per_file" and not group.tuning
+    labels = [r.label if apart else None for r in group.records]
     return [[i for i, own in enumerate(labels) if own == label] for label in dict.fromkeys(labels)]

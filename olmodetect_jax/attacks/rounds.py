@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from olmodetect_jax.attacks.base import Attack, Group, Score
+from olmodetect_jax.attacks.base import Attack, Group, Score, ScoresSidesTogether
 from olmodetect_jax.protocol import Protocol
 from olmodetect_jax.records import Record
 from olmodetect_jax.requests import Answer, Request
@@ -23,7 +23,8 @@ class Job:
 
     Attributes:
         attack: made ready by `build_attacks`.
-        group: the subset's records; each side of it, of a subset that has two, is run for itself.
+        group: the subset's records; each side of it, of a subset that has two, is run for itself (but see
+            `ScoresSidesTogether`).
         protocol: already capped by the model's context.
     """
 
@@ -43,9 +44,12 @@ def run_jobs(jobs: Mapping[Key, Job], tokenizer: Tokenizer, answer: AnswerReques
     Returns:
         One score a record of each job's group, in its order.
     """
-    parts = {(key, side): dataclasses.replace(job, group=group) for key, job in jobs.items()
-             for side, group in _sides(job.group).items()}  # fmt: skip
-    generators = {key: job.attack.requests(job.group, tokenizer, job.protocol) for key, job in parts.items()}
+    sides = {key: _sides(job.group) for key, job in jobs.items()}
+    generators = {
+        (key, side): jobs[key].attack.requests(group, tokenizer, jobs[key].protocol)
+        for key, groups in sides.items()
+        for side, group in groups.items()
+    }
     asked = {key: next(generator) for key, generator in generators.items()}
     finished: dict[Any, Any] = {}
     while asked:
@@ -58,8 +62,19 @@ def run_jobs(jobs: Mapping[Key, Job], tokenizer: Tokenizer, answer: AnswerReques
             except StopIteration as stop:
                 finished[key] = stop.value
         asked = asked_next
-    scores = {key: iter(job.attack.score(job.group, finished[key], job.protocol)) for key, job in parts.items()}
-    return {key: [next(scores[key, r.side]) for r in job.group.records] for key, job in jobs.items()}
+    scores = {}
+    for key, job in jobs.items():
+        columns = _score(job, list(sides[key].values()), [finished[key, side] for side in sides[key]])
+        of_side = dict(zip(sides[key], map(iter, columns), strict=True))
+        scores[key] = [next(of_side[r.side]) for r in job.group.records]
+    return scores
+
+
+def _score(job: Job, groups: Sequence[Group], answers: Sequence[Any]) -> list[list[Score]]:
+    """The scores of each side."""
+    if isinstance(job.attack, ScoresSidesTogether):
+        return job.attack.score_sides(groups, answers, job.protocol)
+    return [job.attack.score(group, own, job.protocol) for group, own in zip(groups, answers, strict=True)]
 
 
 def _sides(group: Group) -> dict[str, Group]:
@@ -69,4 +84,4 @@ def _sides(group: Group) -> dict[str, Group]:
         return [r for r in records if r.side == side]
 
     sides = dict.fromkeys(r.side for r in group.records)
-    return {side: Group(of(group.records, side), of(group.dev, side), group.domain) for side in sides}
+    return {s: dataclasses.replace(group, records=of(group.records, s), dev=of(group.dev, s)) for s in sides}

@@ -15,7 +15,7 @@ from olmodetect_jax.attacks.registry import Settings, build_attacks
 from olmodetect_jax.attacks.rounds import Job, run_jobs
 from olmodetect_jax.benchmark import Tree, tree_of
 from olmodetect_jax.commands.inputs import read_dev, read_inputs
-from olmodetect_jax.commands.open_model import OpenModel
+from olmodetect_jax.commands.open_model import OpenModel, open_tokenizer
 from olmodetect_jax.commands.options import ScoreOptions
 from olmodetect_jax.commands.run_folder import run_lock
 from olmodetect_jax.commands.tune import chosen_values, options_of, tune_attacks
@@ -38,7 +38,7 @@ class _Comparison:
     def __init__(self, options: ScoreOptions, hyperparameters: Mapping[str, Any]):
         self.tree: Tree = tree_of(options.benchmark)
         self._settings = Settings(hyperparameters, options.frequencies or options.model / TABLE, options.em_mia_limit)
-        self._model = OpenModel(options)
+        self._model = OpenModel(options, open_tokenizer(options.model))
         size = self._model.facts["model"]["size"]
         self._groups = read_inputs(options, size).groups
         self._dev = read_dev(options, size)
@@ -93,7 +93,7 @@ def compare_protocols(run: Path, *, mesh: str | None = None) -> None:
     overrides = manifest["protocol"]["changed"]
     protocol = load_protocol(manifest["protocol"]["preset"], overrides)
     attacks = manifest["attacks"]
-    tuned = manifest.get("tuned", False)
+    tuned = manifest.get("tuned")
     if not tuned:
         print(
             f"left out: {', '.join(_TUNING_FIELDS)}: they bear on tuning, and the run's hyperparameters were not tuned "

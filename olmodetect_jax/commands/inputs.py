@@ -12,7 +12,7 @@ from olmodetect_jax import sample
 from olmodetect_jax.attacks.base import TITLES, Attack, Group
 from olmodetect_jax.benchmark import Subset, read_benchmark, tree_of
 from olmodetect_jax.commands.options import ScoreOptions
-from olmodetect_jax.errors import DataError, UsageError
+from olmodetect_jax.errors import DataError, MissingFilesError, UsageError
 from olmodetect_jax.evaluation.runs import REFERENCE, TEXTS
 from olmodetect_jax.records import MEMBER, NON_MEMBER, Record, read_records
 
@@ -53,22 +53,24 @@ def read_inputs(options: ScoreOptions, size: str | None) -> Inputs:
     records = _benchmark(options, subsets, options.split, size)
     try:
         dev, no_dev = _benchmark(options, subsets, "dev", size), None
-    except DataError as error:
+    except MissingFilesError as error:
         dev, no_dev = {}, str(error).splitlines()[0]
     groups = {s.id: Group(records[s.id], dev.get(s.id, ()), s.domain) for s in subsets}
     return Inputs(groups, no_dev)
 
 
 def read_dev(options: ScoreOptions, size: str | None) -> dict[str, Group]:
-    """The development split of a benchmark, each subset a group that is scored and learnt from.
+    """The matched development split of a benchmark, each subset a group that is scored and learnt from.
+
+    Hyperparameters are chosen on the matched texts whatever variant is scored (likelihood spec, section 0).
 
     Raises:
         UsageError: an option does not fit the benchmark.
         DataError: a file is missing or cannot be read.
     """
     subsets = tree_of(options.benchmark).select(options.subsets)
-    dev = _benchmark(options, subsets, "dev", size)
-    return {s.id: Group(dev[s.id], dev[s.id], s.domain) for s in subsets}
+    dev = _benchmark(dataclasses.replace(options, variant="matched"), subsets, "dev", size)
+    return {s.id: Group(dev[s.id], dev[s.id], s.domain, tuning=True) for s in subsets}
 
 
 def _benchmark(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from olmodetect_jax.attacks.rounds import AnswerRequests
@@ -12,6 +13,20 @@ from olmodetect_jax.commands.options import ScoreOptions
 from olmodetect_jax.errors import UsageError
 from olmodetect_jax.protocol import Protocol
 from olmodetect_jax.tokenization import Tokenizer
+
+
+def open_tokenizer(model: Path) -> Tokenizer:
+    """A model directory's tokenizer; says if it adds tokens of its own.
+
+    Raises:
+        UsageError: there is none.
+    """
+    tokenizer = Tokenizer(model)
+    if tokenizer.adds_tokens:
+        print(
+            f"warning: {tokenizer.path} puts tokens of its own around every text; they are scored too", file=sys.stderr
+        )
+    return tokenizer
 
 
 class OpenModel:
@@ -23,8 +38,8 @@ class OpenModel:
         facts: what the manifest says of it.
     """
 
-    def __init__(self, options: ScoreOptions):
-        """Loads weights and tokenizer.
+    def __init__(self, options: ScoreOptions, tokenizer: Tokenizer):
+        """Loads the weights.
 
         Raises:
             UsageError: the directory, the mesh or the tokenizer does not fit.
@@ -34,12 +49,7 @@ class OpenModel:
         from olmodetect_jax.models.registry import model_size
         from olmodetect_jax.models.sharding import leaf_sharding, make_mesh, parse_mesh
 
-        self.tokenizer = Tokenizer(options.model)
-        if self.tokenizer.adds_tokens:
-            print(
-                f"warning: {self.tokenizer.path} puts tokens of its own around every text; they are scored too",
-                file=sys.stderr,
-            )
+        self.tokenizer = tokenizer
         self._options = options
         self._mesh = make_mesh(parse_mesh(options.mesh) if options.mesh is not None else None)
         self._loaded = load_model_directory(

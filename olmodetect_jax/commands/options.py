@@ -87,7 +87,7 @@ def choices(
         UsageError: a setting that is not NAME=VALUE, or an unknown name or value.
     """
     fields = {f.name for f in dataclasses.fields(Protocol)} - {"preset"}
-    of_protocol, of_attacks = {}, dict(tuned.values if tuned else {})
+    of_protocol, of_attacks = {}, {}
     for setting in settings:
         name, separator, value = setting.partition("=")
         if not separator:
@@ -98,7 +98,11 @@ def choices(
             of_attacks[name] = value
         else:
             raise one_of("--set", name, sorted(fields | set(NAMES)))
-    return load_protocol(preset, of_protocol), load_hyperparameters(model, of_attacks)
+    protocol = load_protocol(preset, of_protocol)
+    chosen = dict(tuned.values) if tuned else {}
+    if protocol.min_k_choice == "fixed":
+        chosen = {name: value for name, value in chosen.items() if name not in ("min_k", "min_k_plus_plus")}
+    return protocol, load_hyperparameters(model, {**chosen, **of_attacks})
 
 
 def check_dtype(dtype: str) -> str:

@@ -17,7 +17,10 @@ from olmodetect_jax.files import atomic_path, parse_json, remove_temporaries, wr
 from olmodetect_jax.records import Record
 
 # May differ when a run goes on; of a model, a benchmark and texts their digests count, not their paths.
-_FREE = {"created_at", "command", "attacks", "libraries", "mesh", "version", "texts", "reference", "dev"}
+_FREE = {"created_at", "command", "attacks", "libraries", "mesh", "version", "texts", "reference", "dev",
+         "token_budget"}  # fmt: skip
+
+_TEXTS = ("records", "record_counts", "dev_records")  # held against each other last: an option says more than a digest
 
 
 def join_run(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -39,10 +42,11 @@ def join_run(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
         if manifest["frequencies"] is None or there.get("frequencies") is None:  # dc_pdd is in one of the two only
             known = manifest["frequencies"] or there.get("frequencies")
             manifest, there = {**manifest, "frequencies": known}, {**there, "frequencies": known}
-        for name in sorted((set(manifest) | set(there)) - _FREE):
+        fields = (set(manifest) | set(there)) - _FREE
+        for name in sorted(fields, key=lambda field: (field in _TEXTS, field)):
             if _without_path(there.get(name)) != _without_path(manifest.get(name)):
                 was, now = _short(there.get(name)), _short(manifest.get(name))
-                what = "other texts" if name == "records" else f"another {name} ({was}, now {now})"
+                what = "other texts" if name in _TEXTS else f"another {name} ({was}, now {now})"
                 raise UsageError(f"{path.parent}: holds a run with {what}; choose another --out")
     manifest = {**manifest, "created_at": there["created_at"]}
     write_json(path, {**manifest, "attacks": there["attacks"]})

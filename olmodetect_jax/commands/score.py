@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from olmodetect_jax.attacks.registry import Settings, attack_ids, build_attacks
 from olmodetect_jax.attacks.rounds import Job, run_jobs
 from olmodetect_jax.benchmark import tree_of
 from olmodetect_jax.commands.inputs import Inputs, attacks_that_can_run, read_inputs
-from olmodetect_jax.commands.open_model import OpenModel
+from olmodetect_jax.commands.open_model import OpenModel, open_tokenizer
 from olmodetect_jax.commands.options import ScoreOptions, check_options, choices
 from olmodetect_jax.commands.run_folder import join_run, run_lock, say_holes, write_scores
 from olmodetect_jax.commands.tuned import load_tuned
@@ -27,6 +28,8 @@ from olmodetect_jax.evaluation.runs import MANIFEST_FORMAT, REFERENCE, TEXTS
 from olmodetect_jax.files import write_json
 from olmodetect_jax.protocol import Protocol
 from olmodetect_jax.records import Record
+
+LIBRARIES = ("jax", "flax", "numpy", "scipy", "scikit-learn", "numba", "tokenizers")  # whose versions are recorded
 
 Scores = Mapping[tuple[str, str], list[Score]]  # by (attack id, subset)
 
@@ -54,16 +57,21 @@ def score(options: ScoreOptions) -> Scores:
     records = inputs.records()
     if tuned:
         tuned.refuse_own_texts(r for rs in records.values() for r in rs)
+    tokenizer = open_tokenizer(options.model)
     settings = Settings(hyperparameters, options.frequencies or options.model / FILE_NAME, options.em_mia_limit)
     attacks = attacks_that_can_run(build_attacks(ids, settings), options.attacks, inputs)
     with run_lock(options.out):
-        model = OpenModel(options)
+        model = OpenModel(options, tokenizer)
+        if tuned:
+            tuned.check(model.facts["model"]["weights_digest"], protocol)
         capped = model.capped(protocol)
         manifest = {
-            **_about(protocol, settings, attacks, inputs, records, tuned=tuned is not None),
+            **_about(protocol, settings, attacks, inputs, records),
+            "tuned": tuned and tuned.facts(),
             **model.facts,
             **_source(options),
             "limit": options.limit,
+            "token_budget": options.token_budget,
             "max_tokens_used": capped.max_tokens,
             "window_used": capped.window,
         }
@@ -104,8 +112,6 @@ def _about(
     attacks: Sequence[Attack],
     inputs: Inputs,
     records: Mapping[str, Sequence[Record]],
-    *,
-    tuned: bool,
 ) -> dict[str, Any]:
     """What the manifest says of the choices, the attacks and the records."""
     table = next((a.table.facts() for a in attacks if isinstance(a, DcPdd)), None)
@@ -119,12 +125,11 @@ def _about(
         "dev_records": {name: _digest(group.dev) for name, group in inputs.groups.items()},
         "protocol": {"preset": protocol.preset, "fields": protocol.fields(), "changed": protocol.changed()},
         "hyperparameters": dict(settings.hyperparameters),
-        "tuned": tuned,
         "em_mia_limit": settings.em_mia_limit,
         "frequencies": table and {"path": str(settings.frequencies), **table},
         "attacks": [a.id for a in attacks],
         "subsets": [name for name in records if name != REFERENCE],
-        "libraries": {name: version(name) for name in ("jax", "flax", "numpy", "tokenizers")},
+        "libraries": {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
         "zlib": _zlib_build(),
     }
 

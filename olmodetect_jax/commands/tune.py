@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,11 @@ from typing import Any
 
 from olmodetect_jax.attacks.base import TITLES, Group, Score
 from olmodetect_jax.attacks.frequencies import FILE_NAME as TABLE
-from olmodetect_jax.attacks.hyperparameters import Hyperparameters, search_space
+from olmodetect_jax.attacks.hyperparameters import Hyperparameters, fallback, search_space
 from olmodetect_jax.attacks.registry import Settings, attack_ids, build_attacks
 from olmodetect_jax.attacks.rounds import AnswerRequests, Job, run_jobs
 from olmodetect_jax.commands.inputs import read_dev
-from olmodetect_jax.commands.open_model import OpenModel
+from olmodetect_jax.commands.open_model import OpenModel, open_tokenizer
 from olmodetect_jax.commands.options import ScoreOptions, check_options, choices
 from olmodetect_jax.commands.run_folder import run_lock
 from olmodetect_jax.commands.tuned import FILE_NAME, Tuned
@@ -74,6 +75,7 @@ def options_of(run: Path, **others: Any) -> ScoreOptions:
         subsets=manifest["subsets"],
         limit=manifest.get("limit"),
         dtype=manifest["dtype"],
+        token_budget=manifest.get("token_budget"),
         frequencies=Path(table["path"]) if "path" in table else None,
     )
     return dataclasses.replace(options, **others)
@@ -98,9 +100,10 @@ def tune(options: ScoreOptions) -> Tuning:
     name = model_directory_name(options.model)
     protocol, hyperparameters = choices(options.protocol, options.settings, name, None)
     groups = read_dev(options, options.size or model_size(name))
+    tokenizer = open_tokenizer(options.model)
     settings = Settings(hyperparameters, options.frequencies or options.model / TABLE)
     with run_lock(options.out):
-        model = OpenModel(options)
+        model = OpenModel(options, tokenizer)
         answer = model.engine(protocol.score_dtype)
         curves = tune_attacks(ids, settings, groups, model.capped(protocol), model.tokenizer, answer)
         records = [r for group in groups.values() for r in group.records]
@@ -110,10 +113,10 @@ def tune(options: ScoreOptions) -> Tuning:
             sum(r.label == MEMBER for r in records),
             sum(r.label == NON_MEMBER for r in records),
         )
-        texts = frozenset(r.text_sha1 for r in records)
+        texts = frozenset(r.text_sha1 for r in records if r.text)
         weights = model.facts["model"]["weights_digest"]
-        write_json(options.out / TUNING, _json(tuning, protocol))
-        Tuned(tuning.values, weights, texts, options.out / FILE_NAME).save()
+        write_json(options.out / TUNING, {**_json(tuning, protocol), "subsets": list(groups), "limit": options.limit})
+        Tuned(tuning.values, weights, protocol.fields(), texts, options.out / FILE_NAME).save()
     return tuning
 
 
@@ -135,13 +138,15 @@ def tune_attacks(
         tokenizer: the model's.
         answer: the engine's.
     """
+    # Each base score of EMMIA is judged for itself, also where the test is to report the best of four.
+    one_base = dataclasses.replace(protocol, em_mia_choice="dev")
     jobs = {}
     for name in ids:
         for values in search_space(name):
             candidate = dataclasses.replace(settings, hyperparameters={**settings.hyperparameters, **values})
             (attack,) = build_attacks([name], candidate)
             for subset, group in groups.items():
-                jobs[name, tuple(values.items()), subset] = Job(attack, group, protocol)
+                jobs[name, tuple(values.items()), subset] = Job(attack, group, one_base)
     scores = run_jobs(jobs, tokenizer, answer)
     curves = {}
     for name in ids:
@@ -165,12 +170,19 @@ def _classes(groups: Mapping[str, Group], scores: Mapping[str, Sequence[Score]])
 
 
 def chosen_values(curves: Mapping[str, Choice], protocol: Protocol) -> dict[str, Any]:
-    """The hyperparameters that tuning sets, by name."""
-    return {name: v for attack, c in curves.items() if _is_used(attack, c, protocol) for name, v in c.best}
+    """The hyperparameters that tuning sets, by name; the released tuners' fallbacks where no score was finite."""
+    values: dict[str, Any] = {}
+    for attack, choice in curves.items():
+        if choice.best is None:
+            values |= fallback(attack)
+            print(f"note: {attack}: no development score to choose by; taken: {fallback(attack)}", file=sys.stderr)
+        elif _is_used(attack, choice, protocol):
+            values |= dict(choice.best)
+    return values
 
 
 def _is_used(attack: str, choice: Choice, protocol: Protocol) -> bool:
-    """Whether a choice replaces the value that is there: not where nothing was finite, nor for a fixed k."""
+    """Whether a choice is used: not where there is none, nor for a fixed k."""
     fixed = attack in ("min_k", "min_k_plus_plus") and protocol.min_k_choice == "fixed"
     return choice.best is not None and not fixed
 

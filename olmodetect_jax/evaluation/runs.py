@@ -83,10 +83,13 @@ class Run:
         return self.manifest["model"]["name"]
 
     def attack_title(self, attack: str) -> str:
-        """Title of an attack; EMMIA's says to how many records of each class it was limited."""
+        """Title of an attack; EMMIA's says if it saw the labels, and how many records of each class it took."""
+        if attack not in ("em_mia", "em_mia_best_of_four"):
+            return TITLES[attack]
+        optimistic = self.manifest["protocol"]["fields"].get("em_mia_choice") == "best_of_four"
+        title = TITLES["em_mia_best_of_four" if optimistic else attack]
         limit = self.manifest.get("em_mia_limit")
-        limited = attack in ("em_mia", "em_mia_best_of_four") and type(limit) is int
-        return f"{TITLES[attack]} ({limit} a class)" if limited else TITLES[attack]
+        return f"{title} ({limit} a class)" if type(limit) is int else title
 
     def subset_title(self, subset: str) -> str:
         """Title of a subset."""

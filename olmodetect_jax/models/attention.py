@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 _MASKED = -1e30  # finite: a row without a visible key must not become NaN
-_CHUNK = 256  # queries whose scores exist at once
+_CHUNK = 128  # queries whose scores exist at once, at least; a long text is cut into 16 chunks
 
 
 class Prefix(NamedTuple):
@@ -46,9 +46,9 @@ def causal_attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
     Returns:
         [B, T, N, H] in the dtype of q.
     """
-    grouped = _grouped(q, k.shape[2])
-    chunks = [_attend(grouped[:, a:b], k[:, :b], v[:, :b], _causal(a, b)) for a, b in _chunks(q.shape[1])]
-    return jnp.concatenate(chunks, axis=1).reshape(q.shape)
+    queries, keys, values = _grouped(q, k.shape[2]), _heads_first(k), _heads_first(v)
+    chunks = [_finish(_causal(queries, keys, values, a, b)) for a, b in _chunks(q.shape[1])]
+    return _ungrouped(jnp.concatenate(chunks, axis=3)).astype(q.dtype)
 
 
 def attention_after(
@@ -57,7 +57,7 @@ def attention_after(
     """Attention of many texts, each over a prefix that they share and causally over itself.
 
     The prefix's keys and values exist once: all texts' queries meet them as one long query, and the two parts are
-    merged by their log-sum-exps. JAX's own `is_causal` over [prefix | text] keys aligns at the top left: wrong here.
+    merged. JAX's own `is_causal` over [prefix | text] keys aligns at the top left: wrong here.
 
     Args:
         q: [R, B, T, N, H], B texts after each of R prefixes.
@@ -65,61 +65,86 @@ def attention_after(
         v: [R, B, T, K, H].
         prefix_k: [R, P, K, H], padded on the right.
         prefix_v: [R, P, K, H].
-        lengths: [R] int32, tokens of each prefix.
+        lengths: [R] int32, tokens of each prefix; after a prefix of none a text sees itself only.
 
     Returns:
         [R, B, T, N, H] in the dtype of q.
     """
-    R, B, T, N, H = q.shape
+    R, B, T, _, H = q.shape
     K = k.shape[3]
-    own = [x.reshape(R * B, T, -1, H) for x in (q, k, v)]
-    grouped = _grouped(own[0], K)
-    seen = (jnp.arange(prefix_k.shape[1])[None, :] < lengths[:, None])[:, None, None, None, :]  # over K, G and T
+    queries, keys, values = (x.reshape(R * B, T, -1, H) for x in (q, k, v))
+    queries, keys, values = _grouped(queries, K), _heads_first(keys), _heads_first(values)
+    prefix_k, prefix_v = _heads_first(prefix_k), _heads_first(prefix_v)
+    seen = (jnp.arange(prefix_k.shape[2])[None, :] < lengths[:, None])[:, None, None, None, :]
     chunks = []
     for a, b in _chunks(T):
-        queries = grouped[:, a:b]
-        folded = queries.reshape(R, B * (b - a), K, N // K, H)
-        before, before_lse = _partial(folded, prefix_k, prefix_v, seen)
-        self_, self_lse = _partial(queries, own[1][:, :b], own[2][:, :b], _causal(a, b))
-        # The weight of the prefix's part in the whole softmax: e^before / (e^before + e^self).
-        share = jax.nn.sigmoid(before_lse.reshape(self_lse.shape) - self_lse)[..., None]
-        before = before.reshape(self_.shape)
-        chunks.append((before * share + self_ * (1 - share)).astype(q.dtype))
-    return jnp.concatenate(chunks, axis=1).reshape(q.shape)
+        folded = jnp.moveaxis(queries[:, :, :, a:b].reshape(R, B, K, -1, b - a, H), 1, 3)  # [R, K, G, B, T, H]
+        before = _partial(folded.reshape(R, K, -1, B * (b - a), H), prefix_k, prefix_v, seen)
+        before = Part(*(jnp.moveaxis(x.reshape(R, K, -1, B, b - a, x.shape[-1]), 3, 1) for x in before))
+        own = _causal(queries, keys, values, a, b)
+        chunks.append(_finish(_merge(Part(*(x.reshape(y.shape) for x, y in zip(before, own, strict=True))), own)))
+    return _ungrouped(jnp.concatenate(chunks, axis=3)).astype(q.dtype).reshape(q.shape)
+
+
+class Part(NamedTuple):
+    """Attention over some of the keys, not yet divided by its total; all float32.
+
+    Attributes:
+        out: [B, K, G, T, H], sum of e^(score - peak) times the values.
+        total: [B, K, G, T, 1], sum of e^(score - peak).
+        peak: [B, K, G, T, 1], the largest score.
+    """
+
+    out: jax.Array
+    total: jax.Array
+    peak: jax.Array
+
+
+def _merge(one: Part, other: Part) -> Part:
+    """Attention over the keys of both."""
+    peak = jnp.maximum(one.peak, other.peak)
+    a, b = jnp.exp(one.peak - peak), jnp.exp(other.peak - peak)
+    return Part(one.out * a + other.out * b, one.total * a + other.total * b, peak)
+
+
+def _finish(part: Part) -> jax.Array:
+    return part.out / part.total
+
+
+def _causal(q: jax.Array, k: jax.Array, v: jax.Array, first: int, last: int) -> Part:
+    """The queries first … last-1 over the keys that each of them sees."""
+    seen = (jnp.arange(first, last)[:, None] >= jnp.arange(last)[None, :])[None, None, None]
+    return _partial(q[:, :, :, first:last], k[:, :, :last], v[:, :, :last], seen)
+
+
+def _partial(q: jax.Array, k: jax.Array, v: jax.Array, seen: jax.Array) -> Part:
+    """Queries [B, K, G, T, H] over k and v [B, K, S, H]; `seen` broadcasts to the scores [B, K, G, T, S]."""
+    scores = jnp.einsum("bkgth,bksh->bkgts", q, k, preferred_element_type=jnp.float32) * (q.shape[-1] ** -0.5)
+    scores = jnp.where(seen, scores, _MASKED)
+    peak = jnp.max(scores, axis=-1, keepdims=True)
+    weights = jnp.exp(scores - peak)
+    out = jnp.einsum("bkgts,bksh->bkgth", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
+    return Part(out, jnp.sum(weights, axis=-1, keepdims=True), peak)
 
 
 def _grouped(q: jax.Array, kv_heads: int) -> jax.Array:
+    """[B, T, N, H] to [B, K, G, T, H]: matrix products want the heads in front."""
     B, T, N, H = q.shape
-    return q.reshape(B, T, kv_heads, N // kv_heads, H)
+    return jnp.moveaxis(q.reshape(B, T, kv_heads, N // kv_heads, H), 1, 3)
+
+
+def _ungrouped(out: jax.Array) -> jax.Array:
+    """[B, K, G, T, H] to [B, T, N, H]."""
+    B, K, G, T, H = out.shape
+    return jnp.moveaxis(out, 3, 1).reshape(B, T, K * G, H)
+
+
+def _heads_first(x: jax.Array) -> jax.Array:
+    """[B, S, K, H] to [B, K, S, H]."""
+    return jnp.moveaxis(x, 1, 2)
 
 
 def _chunks(T: int) -> list[tuple[int, int]]:
-    ends = [*range(_CHUNK, T, _CHUNK), T]
+    size = max(_CHUNK, -(-T // 16))
+    ends = [*range(size, T, size), T]
     return list(zip([0, *ends[:-1]], ends, strict=True))
-
-
-def _causal(first: int, last: int) -> jax.Array:
-    """Which of the keys 0 … last-1 the queries first … last-1 see; [1, 1, 1, T, S]."""
-    return (jnp.arange(first, last)[:, None] >= jnp.arange(last)[None, :])[None, None, None]
-
-
-def _scores(q: jax.Array, k: jax.Array, seen: jax.Array) -> jax.Array:
-    """[B, K, G, T, S] float32 of q [B, T, K, G, H] and k [B, S, K, H]."""
-    scores = jnp.einsum("btkgh,bskh->bkgts", q, k, preferred_element_type=jnp.float32) * (q.shape[-1] ** -0.5)
-    return jnp.where(seen, scores, _MASKED)
-
-
-def _attend(q: jax.Array, k: jax.Array, v: jax.Array, seen: jax.Array) -> jax.Array:
-    """Attention of q [B, T, K, G, H] over k and v [B, S, K, H]."""
-    weights = jax.nn.softmax(_scores(q, k, seen), axis=-1)
-    return jnp.einsum("bkgts,bskh->btkgh", weights.astype(v.dtype), v)
-
-
-def _partial(q: jax.Array, k: jax.Array, v: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The same over some of the keys, with the log-sum-exp of its scores: [B, T, K, G, H] and [B, T, K, G], float32."""
-    scores = _scores(q, k, seen)
-    peak = jnp.max(scores, axis=-1, keepdims=True)
-    weights = jnp.exp(scores - peak)
-    total = jnp.sum(weights, axis=-1, keepdims=True)
-    out = jnp.einsum("bkgts,bskh->btkgh", (weights / total).astype(v.dtype), v, preferred_element_type=jnp.float32)
-    return out, jnp.moveaxis((peak + jnp.log(total))[..., 0], 3, 1)

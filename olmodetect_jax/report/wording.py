@@ -61,7 +61,7 @@ def describe(attacks: Iterable[str], manifest: Mapping[str, Any]) -> list[tuple[
     """
     hyperparameters = manifest.get("hyperparameters")
     known = _Known(manifest["protocol"]["fields"])
-    best_of_four = known.get("em_mia_base") == "best_of_four"  # the protocol's field; the hyperparameter is named alike
+    best_of_four = known.get("em_mia_choice") == "best_of_four"
     known.update(hyperparameters if isinstance(hyperparameters, dict) else {})
     if best_of_four:
         known["em_mia_base"] = "that turns out best, of four, on the very labels it is judged by (optimistic)"

@@ -133,7 +133,7 @@ def test_attacks_can_be_added_and_nothing_else_can_change(run, small_run, tmp_pa
     assert json.loads((out / "manifest.json").read_text())["attacks"] == ["ppl", "zlib", "dc_pdd"]
     assert score_files(out).items() <= score_files(small_run).items()
     for options, field in [({"limit": 1}, "limit"), ({"set": "min_k=0.5"}, "hyperparameters"),
-                           ({"protocol": "paper"}, "protocol"), ({"split": "dev"}, "texts")]:  # fmt: skip
+                           ({"protocol": "paper"}, "protocol"), ({"split": "dev"}, "split")]:  # fmt: skip
         code, _, err = run(*score_arguments(out, **options))
         assert code == 2 and f"{field}" in err and "--out" in err
 
@@ -159,7 +159,7 @@ def test_quickstart_shows_ten_attacks_over_three_stages(run, tmp_path):
         assert title in out
     manifest = json.loads((tmp_path / "q" / "manifest.json").read_text())
     tuned = yaml.safe_load((tmp_path / "q" / "hyperparameters.yaml").read_text())["values"]
-    assert manifest["tuned"] is True and tuned.items() <= manifest["hyperparameters"].items()
+    assert manifest["tuned"] and tuned.items() <= manifest["hyperparameters"].items()
     assert {"dc_pdd_alpha", "pac_far", "recall_shots", "em_mia_base", "camia_composition"} <= set(tuned)
 
 
@@ -327,7 +327,7 @@ def test_the_manifest_names_only_attacks_whose_scores_are_there(run, tmp_path, m
     def killed(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "run_attacks", killed)
+    monkeypatch.setattr(command, "run_jobs", killed)
     assert run(*score_arguments(tmp_path, attacks="zlib"))[0] == 1
     assert json.loads((tmp_path / "manifest.json").read_text())["attacks"] == ["ppl"]
     assert run("evaluate", tmp_path)[0] == 0
@@ -341,6 +341,8 @@ def test_another_config_of_the_same_weights_is_another_model(run, tmp_path):
     (copy / "config.json").write_text(json.dumps({**config, "rope_theta": 500_000}))
     code, _, err = run(*arguments)
     assert code == 2 and "another model" in err
+    (tmp_path / "run" / "manifest.json").unlink()
+    assert run(*arguments)[0] == 0
     assert len(list((tmp_path / "run" / "statistics").iterdir())) == 2  # and no answer was shared
 
 

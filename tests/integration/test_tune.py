@@ -48,9 +48,9 @@ def lines(run_folder, attack, subset):
 @pytest.mark.slow
 def test_tuning_writes_the_choice_the_grid_and_a_plot(finished, run):
     tuning = read_tuning(finished)
-    assert [(a.id, len(a.grid)) for a in tuning.attacks] == [
-        ("min_k", 11), ("dc_pdd", 8), ("pac", 12), ("recall", 12), ("em_mia", 4), ("camia", 3),
-    ]  # fmt: skip
+    assert {name: len(a.grid) for name, a in tuning.attacks.items()} == {
+        "min_k": 11, "dc_pdd": 8, "pac": 12, "recall": 12, "em_mia": 4, "camia": 3,
+    }  # fmt: skip
     assert (tuning.n_member, tuning.n_non_member) == (6, 6)
     file = yaml.safe_load((finished / "hyperparameters.yaml").read_text())
     assert "min_k" not in file["values"]  # fixed under this protocol
@@ -72,14 +72,20 @@ def test_tuned_values_are_used_on_other_texts_only(finished, run, tmp_path):
     assert run(*arguments, "--out", tmp_path / "test")[0] == 0
     manifest = json.loads((tmp_path / "test" / "manifest.json").read_text())
     values = yaml.safe_load(tuned.read_text())["values"]
-    assert manifest["tuned"] is True and values.items() <= manifest["hyperparameters"].items()
+    assert manifest["tuned"]["path"] == str(tuned) and values.items() <= manifest["hyperparameters"].items()
     code, _, err = run(*arguments, "--split", "dev", "--out", tmp_path / "dev")
     assert code == 1 and "were tuned on this text" in err and "gsm8k_dev.jsonl, line 1" in err
     assert run(*arguments, "--set", "pac_far=0.2", "--out", tmp_path / "set")[0] == 0  # an own word counts more
     assert json.loads((tmp_path / "set" / "manifest.json").read_text())["hyperparameters"]["pac_far"] == 0.2
-    for content, message in (("values: 3", "not a file of"), ("[", "not a YAML"), ("values: {min_k: 0.2}", "tuned_on"),
-                             ("{values: {min_k: 2}, tuned_on: {model: w, texts: []}}", "min_k: expected"),
-                             ("{values: {k: 2}, tuned_on: {model: w, texts: []}}", "hyperparameter")):  # fmt: skip
+    tuned_on = "tuned_on: {model: w, protocol: {}, texts: []}"
+    for content, message in (
+        ("values: 3", "not a file of"),
+        ("[", "not a YAML"),
+        ("values: {min_k: 0.2}", "tuned_on"),
+        ("{values: {min_k: 2}, " + tuned_on + "}", "min_k: expected"),
+        ("{values: {k: 2}, " + tuned_on + "}", "hyperparameter"),
+        ("{values: {min_k: 0.2}, " + tuned_on + "}", "other weights"),
+    ):
         (tmp_path / "bad.yaml").write_text(content)
         code, _, err = run(*SCORE, "--hyperparameters", tmp_path / "bad.yaml", "--out", tmp_path / "bad")
         assert code == 2 and message in err, (content, err)
@@ -107,7 +113,7 @@ def test_test_labels_and_texts_change_no_choice(finished, run, tmp_path):
 @pytest.mark.slow
 def test_scores_of_the_attacks_that_look_at_several_texts(finished):
     manifest = json.loads((finished / "manifest.json").read_text())
-    assert manifest["window_used"] == 1024 and manifest["tuned"] is False
+    assert manifest["window_used"] == 1024 and manifest["tuned"] is None
     for subset in ("gsm8k", "mbpp"):
         for attack in DEV_ATTACKS.split(","):
             found = lines(finished, attack, subset)
@@ -123,12 +129,12 @@ def test_every_protocol_field_is_compared(finished, run, tmp_path):
     assert code == 0 and "zlib" not in out and "left out: tuning_non_finite" in err
     comparison = read_protocols(finished)
     own = json.loads((finished / "manifest.json").read_text())["protocol"]["fields"]
-    touched = {row.field for row in comparison.rows}
+    touched = {row.field for row in comparison.changes}
     without = {"zlib_numerator", "lower_form", "min_k_plus_plus_sigma", "tuning_non_finite", "min_k_choice",
                "dc_pdd_tuning_text", "camia_tuning"}  # fmt: skip
     assert touched == set(own) - without
     assert "What each protocol field does" in (tmp_path / "report.html").read_text()
-    rows = {(row.field, row.value): row.auc for row in comparison.rows}
+    rows = {(row.field, row.value): row.auc for row in comparison.changes}
     assert set(rows["recall_span", "separate"]) == {"recall"}
     assert set(rows["score_dtype", "bfloat16"]) == set(DEV_ATTACKS.split(","))
     assert rows["special_ids", "error"] == {name: comparison.auc[name] for name in rows["special_ids", "error"]}

@@ -1,5 +1,7 @@
 """What attacks ask for and what they do with special cases; the numbers themselves are in test_likelihood_golden."""
 
+import dataclasses
+import json
 import math
 
 import numpy as np
@@ -88,8 +90,6 @@ def test_texts_without_a_score_say_why(tokenizer):
 
 def test_truncation_counts_the_scored_tokens_only(tokenizer):
     """the mean of a text cut to 4 tokens is over 3 scores, and Zlib and Lower see the same span."""
-    import dataclasses
-
     text = "Call me Ishmael. Some years ago, never mind how long precisely, I went to sea."
     cut = dataclasses.replace(AUDITED, max_tokens=4)
     scores, _ = run([Ppl(), Zlib(), Lower()], [text], tokenizer, cut)
@@ -106,6 +106,50 @@ def test_truncation_counts_the_scored_tokens_only(tokenizer):
     assert scores["zlib"][0].value == pytest.approx(log_prob.sum() / compressed_length(text))
     low = Engine.statistics(tokenizer.encode(text.lower(), 4).ids).log_prob.astype(np.float64)
     assert scores["lower"][0].value == pytest.approx(log_prob.mean() - low.mean())
+
+
+def adding(tokenizer, tmp_path):
+    """The same tokenizer, made to put an end-of-text token before every text."""
+    content = json.loads(tokenizer.path.read_text(encoding="utf-8"))
+    content["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    found = Tokenizer(tmp_path)
+    assert found.adds_tokens and not tokenizer.adds_tokens
+    return found
+
+
+def test_a_text_is_cut_without_the_tokenizers_own_tokens(tokenizer, tmp_path):
+    text = "Call me <|endoftext|> Ishmael. Some years ago, never mind how long precisely."
+    n = len(tokenizer.encode(text, 99).ids)
+    for each in (tokenizer, adding(tokenizer, tmp_path)):
+        assert each.cut(text, n) == each.cut(text, n + 1) == text and each.cut("", 3) == ""
+        for most in range(1, n):
+            assert each.cut(text, most) == tokenizer.encode(text, most).span
+    assert "<|endoftext|>" in tokenizer.cut(text, 6)
+
+
+def test_what_belongs_to_tuning_hangs_on_tuning(tokenizer):
+    """DC-PDD's cut to 512 words; the sides of a group know whether it is tuned on."""
+    protocol = load_protocol("audited", {"dc_pdd_tuning_text": "first_512_words"})
+    table = FrequencyTable.load(sample.model_directory() / FILE_NAME)
+    dev = [dataclasses.replace(r, side=s) for r, s in zip(records("a  b " * 300, "c " * 600), "xy", strict=True)]
+    for tuning, counts in ((False, [len(r.text) for r in dev]), (True, [1023, 1023])):
+        group = Group(dev, dev, tuning=tuning)
+        steps = DcPdd(0.01, table).requests(group, tokenizer, protocol)
+        with pytest.raises(StopIteration) as stop:
+            steps.send([Engine.statistics(r.ids) for r in next(steps)])
+        assert [len(t.text) for t in stop.value.value] == counts
+    asked = []
+    for tuning in (False, True):
+        engine = Engine()
+        run_jobs({"dc": Job(DcPdd(0.01, table), Group(dev, dev, tuning=tuning), protocol)}, tokenizer, engine)
+        asked.append(sorted(len(r.ids) for r in engine.asked[0]))
+    assert asked[0] != asked[1]
 
 
 def test_a_final_end_of_text_is_dropped_except_by_dc_pdd(tokenizer):

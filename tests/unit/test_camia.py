@@ -1,6 +1,7 @@
 """CAMIA against the golden files `camia_*.json`, its fast algorithms against plain ones, and the attack end to end."""
 
 import dataclasses
+import hashlib
 import json
 import math
 import random
@@ -366,7 +367,7 @@ class Words:
     special_ids = frozenset({zlib.crc32(b"special") % 2**20})
 
     def __init__(self, odd=()):
-        self.words, self.odd = {}, set(odd)
+        self.odd = set(odd)
 
     def encode_all(self, texts, max_tokens):
         assert max_tokens > 0
@@ -380,12 +381,11 @@ class Words:
         return TokenizedText(np.array(ids[:max_tokens], np.int32), len(ids), span)
 
     def _id(self, word):
-        number = zlib.crc32(word.encode()) % 2**20
-        self.words[number] = word
-        return number
+        return zlib.crc32(word.encode()) % 2**20
 
-    def decode(self, ids):
-        return " ".join(self.words[int(i)] for i in ids)
+    def cut(self, text, max_tokens):
+        words = text.split()
+        return text if len(words) <= max_tokens else " ".join(words[:max_tokens])
 
 
 def statistics(request, broken=()):
@@ -460,12 +460,16 @@ def test_scores_follow_the_protocol(composition, ties, form):
     assert all(s.missing is None for s in scores)
 
 
-def test_the_reference_is_the_first_150():
+def test_the_reference_is_150_by_hash():
     group = Group(labelled(2, 2, 1), labelled(3, 160, 2))
     answers, _ = answers_of(group)
-    others = [r for r in group.dev if r.label == 0][:150]
+    others = [r for r in group.dev if r.label == 0]
+    others.sort(key=lambda r: hashlib.sha256(r.text.encode()).hexdigest())
+    others = others[:150]
     values = [s.value for s in Camia("fisher").score(group, answers, AUDITED)]
     assert values == expected_scores(group, answers, "fisher", lambda _: others)
+    turned = Group(group.records, group.dev[::-1])
+    assert [s.value for s in Camia("fisher").score(turned, answers, AUDITED)] == values
 
 
 def test_tuning_leaves_one_out():
@@ -475,10 +479,24 @@ def test_tuning_leaves_one_out():
     values = [s.value for s in Camia("george").score(group, answers, AUDITED)]
     null = [r for r in dev if r.label == 0]
     assert values == expected_scores(group, answers, "george", lambda r: [o for o in null if o is not r])
+    # "released" is about tuning: a development split that is scored otherwise still leaves one out
+    assert [s.value for s in Camia("george").score(group, answers, with_(camia_tuning="released"))] == values
     same_text_member = Group([dataclasses.replace(null[0], label=1)], dev)
     assert [s.value for s in Camia("george").score(same_text_member, answers, AUDITED)] == expected_scores(
         same_text_member, answers, "george", lambda _: null
     )
+
+
+@pytest.mark.parametrize("label", [0, 1, None])
+def test_no_label_of_an_evaluated_record_counts(label):
+    """A test text that stands among the development non-members is held against all of them, whatever its label."""
+    dev = labelled(5, 6, 3)
+    null = [r for r in dev if r.label == 0]
+    group = Group([dataclasses.replace(null[2], label=label)], dev)
+    answers, _ = answers_of(group)
+    (score,) = Camia("edgington").score(group, answers, AUDITED)
+    assert [score.value] == expected_scores(group, answers, "edgington", lambda _: null)
+    assert [score.value] != expected_scores(group, answers, "edgington", lambda _: [r for r in null if r != null[2]])
 
 
 @pytest.mark.parametrize(
@@ -487,7 +505,7 @@ def test_tuning_leaves_one_out():
 @pytest.mark.parametrize(("others", "size"), [(6, 5), (104, 100)])
 def test_tuning_as_released(composition, form, others, size):
     dev = labelled(5, others, 4)
-    group, protocol = Group(dev, dev), with_(camia_tuning="released", camia_p_value="rank")
+    group, protocol = Group(dev, dev, tuning=True), with_(camia_tuning="released", camia_p_value="rank")
     answers, _ = answers_of(group, protocol)
     scores = Camia(composition).score(group, answers, protocol)
     null = [r for r in dev if r.label == 0][:size]
@@ -608,7 +626,7 @@ def test_holes_have_names():
     dev = labelled(3, 3, 1)
     records = [
         record("", 0, 0),
-        record("alone", 0, 1),
+        record("", 1, 1),
         record("b r o k e n", 1, 2),
         record("l a t e r", 1, 3),
         record("f i n e", 1, 4),
@@ -623,10 +641,7 @@ def test_holes_have_names():
         return statistics(request)
 
     scores = scores_of(group, tokenizer=tokenizer, answer=answer)
-    assert [s.missing for s in scores[:2]] == [
-        "the record has no text",
-        "there is nothing to score after the first token",
-    ]
+    assert [s.missing for s in scores[:2]] == ["the record has no text"] * 2
     assert scores[2].missing.startswith("the model's statistics are not finite numbers")
     assert scores[3].missing.startswith("in its copies: the model's statistics are not finite numbers")
     assert all(math.isnan(s.value) for s in scores[:4]) and math.isfinite(scores[4].value)
@@ -635,6 +650,28 @@ def test_holes_have_names():
     values = [s.value for s in scores_of(Group(records[4:], dev), tokenizer=Words())]
     with_holes = Group(records[4:], [*records[:4], record("b r o k e n", 0, 5), *dev])
     assert [s.value for s in scores_of(with_holes, tokenizer=tokenizer, answer=answer)] == values
+
+
+@pytest.mark.parametrize("form", ["p_value", "statistic"])
+def test_a_text_of_one_token_has_every_p_value_at_a_half(form):
+    dev = labelled(3, 4, 1)
+    group, protocol = Group([record("alone", None, 0), record("f i n e", 1, 1)], dev), with_(camia_score=form)
+    answers, asked = answers_of(group, protocol)
+    assert len(asked) == len(answers) - 1 and np.isnan(answers["alone"].signals).all()
+    for composition in COMPOSITIONS:
+        score, fine = Camia(composition).score(group, answers, protocol)
+        (value,) = compose(np.full((1, 75), 0.5), composition, form)
+        assert score.value == value and score.missing is None and score.note.startswith("one token")
+        assert (score.n_tokens, score.n_scored, score.truncated) == (1, 0, False)
+        assert math.isfinite(fine.value) and fine.missing is fine.note is None
+    assert Camia("edgington").score(group, answers, protocol)[0].value == -0.5
+
+    # Nobody learns from such a text: it has no signal.
+    values = [s.value for s in scores_of(group, protocol=protocol)]
+    more = Group(group.records, [record("one", 0, 9), record("other", 1, 10), *dev])
+    assert [s.value for s in scores_of(more, protocol=protocol)] == values
+    with pytest.raises(DataError, match="java: 0 development non-members"):
+        scores_of(Group(group.records, [record("one", 0, 9), *dev[:3]]))
 
 
 def test_special_tokens_are_counted():
@@ -665,7 +702,7 @@ def test_one_development_non_member():
     assert [s.missing is None for s in scores] == [True, True, True, False]
     assert scores[3].missing.startswith("the only development non-member")
     with pytest.raises(DataError, match="1 development non-members .* at least 2"):
-        scores_of(Group(dev, dev), protocol=with_(camia_tuning="released"))
+        scores_of(Group(dev, dev, tuning=True), protocol=with_(camia_tuning="released"))
 
 
 def test_nothing_to_score():

@@ -1,6 +1,7 @@
 """EMMIA: its iterations against golden files and scikit-learn; what the attack asks and which texts take part."""
 
 import dataclasses
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -22,6 +23,7 @@ from olmodetect_jax.attacks.em_mia_iterations import (
     sklearn_aucs,
     texts_in_the_way,
 )
+from olmodetect_jax.attacks.rounds import Job, run_jobs
 from olmodetect_jax.attacks.zlib import compressed_length
 from olmodetect_jax.errors import DataError, UsageError
 from olmodetect_jax.protocol import load_protocol
@@ -352,15 +354,98 @@ def test_identical_texts_are_degenerate():
     assert len({r.digest for r in split(asked)[1]}) == 1  # one prefix, one row
 
 
-def test_the_limit_takes_the_first_of_each_class():
-    group = Group(records(*TEXTS, labels=[1, 1, 1, 0, 0, 0, None, None]))
+LIMITED = [*TEXTS, "", "x"]  # the last two cannot be used, and use up no place
+
+
+@settings(max_examples=30)
+@given(st.permutations(range(10)))
+def test_the_limit_takes_the_smallest_hashes_of_each_class(order):
+    labels = dict(zip(LIMITED, [1, 1, 1, 0, 0, 0, None, None, 1, 1], strict=True))
+    texts = [LIMITED[i] for i in order]
+    group = Group(records(*texts, labels=[labels[t] for t in texts]))
     scores, asked = run(EmMia("loss", limit=2), group, AUDITED)
-    taken = [0, 1, 3, 4, 6, 7]
-    assert [text(r.prefix) for r in split(asked)[1]] == [TEXTS[i] for i in taken]
-    for i, score in enumerate(scores):
-        assert (score.missing is None) == (i in taken)
-    assert scores[2].missing.startswith(LEFT_OUT + "--em-mia-limit") and "first 2 records" in scores[5].missing
-    assert [scores[i].value for i in taken] == pytest.approx(by_hand([TEXTS[i] for i in taken], "loss", AUDITED))
+    taken = {
+        t
+        for label in (1, 0, None)
+        for t in sorted((t for t in TEXTS if labels[t] == label), key=lambda t: hashlib.sha256(t.encode()).hexdigest())[
+            :2
+        ]
+    }
+    assert {text(r.prefix) for r in split(asked)[1]} == taken
+    for t, score in zip(texts, scores, strict=True):
+        assert (score.missing is None) == (t in taken)
+        if t in TEXTS and t not in taken:
+            assert score.missing == LEFT_OUT + "--em-mia-limit takes 2 records of each class"
+        if t in LIMITED[8:]:
+            assert not score.left_out
+    used = [i for i, t in enumerate(texts) if t in taken]
+    assert [scores[i].value for i in used] == pytest.approx(by_hand([texts[i] for i in used], "loss", AUDITED))
+
+
+def test_of_equal_texts_the_limit_takes_the_smaller_id():
+    twins = records(TEXTS[0], TEXTS[0], TEXTS[4], labels=[1, 1, 0])
+    for order in ([0, 1, 2], [1, 2, 0]):
+        scores, _ = run(EmMia("loss", limit=1), Group([twins[i] for i in order]), AUDITED)
+        assert {twins[i].record_id for i, s in zip(order, scores, strict=True) if s.missing is None} == {"r0", "r2"}
+
+
+def two_sides():
+    """Sides on which different bases are best, and a third one over both."""
+    labels = [0, 1] * 8
+    texts = [*TEXTS, *(t + "!" for t in TEXTS)]
+    chosen = records(*texts, labels=labels)
+    rejected = records(*(t + "?" for t in texts), labels=labels, start=16)
+    mixed = [r for pair in zip(chosen, rejected, strict=True) for r in pair]
+    return [dataclasses.replace(r, side="chosen" if r in chosen else "rejected") for r in mixed]
+
+
+def run_sides(attack, mixed, choices=AUDITED):
+    def engine(requests):
+        return {r.digest: answer(r) for r in requests}
+
+    return run_jobs({"dpo": Job(attack, Group(mixed), choices)}, StubTokenizer(), engine)["dpo"]
+
+
+def test_one_base_is_chosen_for_both_sides():
+    mixed = two_sides()
+    labels = [r.label for r in mixed]
+    each = {base: run_sides(EmMia(base), mixed) for base in BASES}
+    # a named base is run on each side by itself
+    for side in ("chosen", "rejected"):
+        places = [i for i, r in enumerate(mixed) if r.side == side]
+        alone, _ = run(EmMia("loss"), Group([mixed[i] for i in places]), AUDITED)
+        assert [each["loss"][i] for i in places] == alone
+
+    def best(places):
+        return max(BASES, key=lambda b: auc([labels[i] for i in places], [each[b][i].value for i in places]))
+
+    pooled = best(range(len(mixed)))
+    apart = {best([i for i, r in enumerate(mixed) if r.side == side]) for side in ("chosen", "rejected")}
+    assert apart != {pooled}  # or this would show nothing
+    for attack, choices in (
+        (EmMiaBestOfFour(), AUDITED),
+        (EmMia("zlib"), protocol(em_mia_choice="best_of_four")),
+    ):
+        scores = run_sides(attack, mixed, choices)
+        assert [s.value for s in scores] == [s.value for s in each[pooled]]
+        assert all(f"base score {pooled}," in s.note for s in scores)
+
+
+def test_a_side_that_cannot_be_run_has_no_say():
+    mixed = two_sides()
+    mixed = [r if r.side == "chosen" else dataclasses.replace(r, text="x") for r in mixed]
+    scores = run_sides(EmMiaBestOfFour(), mixed)
+    alone, _ = run(EmMiaBestOfFour(), Group([r for r in mixed if r.side == "chosen"]), AUDITED)
+    assert [s for r, s in zip(mixed, scores, strict=True) if r.side == "chosen"] == alone
+    assert all("nothing to score" in s.missing for r, s in zip(mixed, scores, strict=True) if r.side == "rejected")
+
+
+def test_the_limit_counts_each_side():
+    scores = run_sides(EmMia("loss", limit=3), two_sides())
+    taken = [(r.side, r.label) for r, s in zip(two_sides(), scores, strict=True) if s.missing is None]
+    assert {key: taken.count(key) for key in taken} == {
+        (s, label): 3 for s in ("chosen", "rejected") for label in (0, 1)
+    }
 
 
 def test_the_best_of_four_is_chosen_on_the_labels():
@@ -370,7 +455,7 @@ def test_the_best_of_four_is_chosen_on_the_labels():
     best = max(BASES, key=lambda b: auc(labels, each[b]))
     optimistic, asked = run(EmMiaBestOfFour(), group, AUDITED)
     assert [s.value for s in optimistic] == each[best] and all(best in s.note for s in optimistic)
-    by_protocol, again = run(EmMia("minkpp"), group, protocol(em_mia_base="best_of_four"))
+    by_protocol, again = run(EmMia("minkpp"), group, protocol(em_mia_choice="best_of_four"))
     assert by_protocol == optimistic and [r.digest for r in again[0]] == [r.digest for r in asked[0]]
     assert best != BASES[0] and len({auc(labels, scores) for scores in each.values()}) > 2
 
@@ -381,7 +466,7 @@ def test_labels_are_needed(labels):
     expected = "line 3 .*no label" if None in labels else "gsm8k: no (non-)?member can be used"
     for attack, changes in (
         (EmMiaBestOfFour(), {}),
-        (EmMia("loss"), {"em_mia_base": "best_of_four"}),
+        (EmMia("loss"), {"em_mia_choice": "best_of_four"}),
         (EmMia("loss"), {"em_mia_pool": 2}),
     ):
         with pytest.raises(DataError, match=expected):  # before the model is asked

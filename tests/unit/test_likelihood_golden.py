@@ -4,6 +4,7 @@ import json
 import math
 import zlib
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,12 +17,17 @@ from olmodetect_jax.attacks.lower import Lower
 from olmodetect_jax.attacks.min_k import MinK
 from olmodetect_jax.attacks.min_k_plus_plus import MinKPlusPlus
 from olmodetect_jax.attacks.ppl import Ppl
+from olmodetect_jax.attacks.recall import conditional_mean
 from olmodetect_jax.attacks.reductions import mean as mean_of
 from olmodetect_jax.attacks.reductions import smallest_count, total
 from olmodetect_jax.attacks.zlib import Zlib, compressed_length
+from olmodetect_jax.models.sharding import leaf_sharding, make_mesh
 from olmodetect_jax.protocol import load_protocol
 from olmodetect_jax.records import read_jsonl, scored_text
+from olmodetect_jax.requests import ScoreTargets, ScoreTokens, Targets
+from olmodetect_jax.scoring.engine import Engine
 from olmodetect_jax.scoring.statistics import logit_statistics, released_statistics, token_statistics
+from olmodetect_jax.scoring.store import Provenance, Store
 from tests import tolerances as tol
 
 AUDITED = load_protocol("audited")
@@ -232,12 +238,13 @@ def tiny(golden, tmp_path_factory):
     (directory / "config.json").write_text(json.dumps({"model_type": "olmo2", **data["inputs"]["config"]}))
     weights = {k: np.asarray(v, np.float32) for k, v in data["inputs"]["weights_hf_names"].items()}
     save_file(weights, directory / "model.safetensors")
-    return load_hf(directory, "float32").module(), data
+    mesh = make_mesh()
+    return load_hf(directory, "float32", lambda path, shape: leaf_sharding(mesh, path, shape)).module(), data
 
 
 def forward(model, ids):
     ids = jnp.asarray(ids, jnp.int32)[None]
-    s = token_statistics(model.hidden(ids)[:, :-1], model.head_kernel(), ids[:, 1:], tile=8)
+    s = jax.jit(lambda m, i: token_statistics(m.hidden(i)[:, :-1], m.head_kernel(), i[:, 1:], tile=8))(model, ids)
     return [np.asarray(x)[0] for x in s]
 
 
@@ -257,22 +264,33 @@ def test_tiny_olmo2_unconditional(tiny):
 
 
 @pytest.mark.parametrize("kind", ["recall", "emmia"])
-def test_tiny_olmo2_after_a_prefix(tiny, kind):
-    """A text after a prefix, scored as one sequence: ReCaLL's mean takes all its tokens, EMMIA's all but the first."""
-    model, data = tiny
+def test_tiny_olmo2_after_a_prefix(tiny, tmp_path, kind):
+    """The prefix engine: ReCaLL's mean takes all of a text's tokens, EMMIA's all but the first."""
+    module, data = tiny
     ids, expected = data["inputs"]["token_ids"], data["expected"][kind]
+    ids = {name: np.asarray(values, np.int32) for name, values in ids.items()}
     if kind == "recall":
         cases = [
             (p, t, e["ll_conditional"], e["ll_unconditional"]) for p, by in expected.items() for t, e in by.items()
         ]
     else:
         cases = [(p, t, ll, e["ll_unconditional"]) for t, e in expected.items() for p, ll in e["cond_ll"].items()]
+    texts = sorted({t for _, t, _, _ in cases})
+    targets = Targets(ids[t] for t in texts)
+    engine = Engine(module, make_mesh(), Store(tmp_path, Provenance("w", "t", "c", "float32", "float32")))
+    alone = {t: ScoreTokens(ids[t]) for t in texts}
+    after = {
+        (p, t): ScoreTargets(np.concatenate([ids[t if name == "itself" else name] for name in p.split("+")]), targets)
+        for p, t, _, _ in cases
+    }
+    answers = engine.answer(list({r.digest: r for r in (*alone.values(), *after.values())}.values()))
     for prefix, text, conditional, unconditional in cases:
-        before = [i for p in prefix.split("+") for i in ids[text if p == "itself" else p]]
-        count = len(ids[text]) if kind == "recall" else len(ids[text]) - 1
-        log_prob, _, _ = forward(model, before + ids[text])
-        assert np.mean(log_prob[-count:]) == pytest.approx(conditional, abs=tol.TINY_MEAN_LL)
-        assert np.mean(forward(model, ids[text])[0]) == pytest.approx(unconditional, abs=tol.TINY_MEAN_LL)
+        answer, place = answers[after[prefix, text].digest], texts.index(text)
+        first, rest = answer.first[place], answer.rest[place]
+        got = conditional_mean(first, rest, len(ids[text])) if kind == "recall" else rest
+        assert got == pytest.approx(conditional, abs=tol.TINY_MEAN_LL)
+        own = answers[alone[text].digest].log_prob
+        assert np.mean(own) == pytest.approx(unconditional, abs=tol.TINY_MEAN_LL)
 
 
 def test_the_padded_vocabulary_counts():

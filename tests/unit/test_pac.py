@@ -93,6 +93,19 @@ def test_distances_are_not_negative(values, far, near):
         assert distance == 0
 
 
+@given(st.floats(0.01, 9), st.integers(1, 9))
+def test_copies_like_the_text_score_exactly_0(own, count):
+    assert score_of(own, [own] * count) == 0
+
+
+def test_the_limit_is_the_smaller_one():
+    text = "one two three four five"
+    for changes in ({"pac_max_tokens": 11}, {"max_tokens": 11}):
+        scores, (asked,) = run(Pac(0.05, 0.1), Group(records(text)), dataclasses.replace(AUDITED, **changes))
+        copies = swapped_copies(text[:11], Random(seed_of(text[:11])))
+        assert texts_of(asked) == Counter([text[:11], *copies]) and scores[0].n_scored == 10
+
+
 def texts_of(asked):
     return Counter(StubTokenizer.text(r.ids) for r in asked)
 
@@ -156,13 +169,28 @@ def test_files_are_streams_of_their_own():
         stream = Random(0)
         assert [got[i] for i in places] == [tuple(swapped_copies(texts[i], stream)) for i in places]
     assert got[3] == ()
-    # the development split: the non-members' stream starts elsewhere
-    dev = swaps_of(Group(mixed, tuple(mixed)), texts, FILE)
-    stream = Random(1)
-    assert [dev[i] for i in (1, 4)] == [tuple(swapped_copies(texts[i], stream)) for i in (1, 4)]
-    assert [dev[i] for i in (0, 2, 5, 6)] == [got[i] for i in (0, 2, 5, 6)]
-    # with a seed from the text, the development split is like any other
-    assert swaps_of(Group(mixed, mixed), texts, AUDITED) == swaps_of(Group(mixed), texts, AUDITED)
+    # the development split is like any other, unless it is tuned on
+    assert swaps_of(Group(mixed, mixed), texts, FILE) == got
+    assert swaps_of(Group(mixed, mixed, tuning=True), texts, AUDITED) == swaps_of(Group(mixed), texts, AUDITED)
+
+
+@pytest.mark.parametrize(
+    ("seed", "tuning", "streams"),
+    [
+        ("file", False, [(0, [1, 3]), (0, [0, 4]), (0, [2, 5])]),
+        ("file", True, [(0, [1, 3]), (1, [0, 4]), (0, [2, 5])]),
+        ("file_42", False, [(42, [1, 3]), (42, [0, 4]), (42, [2, 5])]),
+        ("file_42", True, [(42, [1, 3]), (43, [0, 4]), (42, [2, 5])]),
+        ("list", False, [(0, [1, 3, 0, 4, 2, 5])]),
+        ("list", True, [(0, [1, 3, 0, 4, 2, 5])]),
+    ],
+)
+def test_each_streams_seed_and_order(seed, tuning, streams):
+    group = Group(records(*WORDS, labels=[0, 1, None, 1, 0, None]), tuning=tuning)
+    got = swaps_of(group, WORDS, load_protocol("audited", {"pac_seed": seed}))
+    for start, places in streams:
+        stream = Random(start)
+        assert [got[i] for i in places] == [tuple(swapped_copies(WORDS[i], stream)) for i in places]
 
 
 @given(st.permutations(range(len(WORDS))), st.lists(st.sampled_from([0, 1, None]), min_size=6, max_size=6))

@@ -217,9 +217,57 @@ def test_the_development_split_leaves_its_shots_out():
             assert math.isnan(score.value) and score.missing == LEFT_OUT + "one of the prefix's own shots"
         else:
             assert score.missing is None and math.isfinite(score.value)
-    # a member with a shot's text is no shot
-    twin = [*DEV, *records(shots[0], labels=[1], start=200)]
-    assert run(Recall(2), Group(twin, twin), AUDITED)[0][-1].missing is None
+
+
+@pytest.mark.parametrize("label", [0, 1, None])
+def test_a_shot_is_left_out_wherever_it_stands(label):
+    """The records may hold a development text again: of any class, and where the test split is scored."""
+    (shot,) = in_order(r.text for r in DEV[:3])[:1]
+    group = Group(records(shot, *TEXTS, labels=[label, 1, 0, None]), DEV)
+    scores, asked = run(Recall(1), group, AUDITED)
+    assert math.isnan(scores[0].value) and scores[0].missing == LEFT_OUT + "one of the prefix's own shots"
+    assert sorted(text(t) for t in split(asked)[1][0].targets) == sorted(TEXTS)
+    assert all(s.missing is None for s in scores[1:])
+
+
+@pytest.mark.parametrize(("shots", "used"), [(1, 1), (2, 2), (3, 2), (12, 2)])
+def test_tuning_keeps_a_non_member_to_score(shots, used):
+    scores, asked = run(Recall(shots), Group(DEV, DEV, tuning=True), AUDITED)
+    order = in_order(r.text for r in DEV[:3])
+    assert text(split(asked)[1][0].prefix) == "".join(order[:used])
+    for record, score in zip(DEV, scores, strict=True):
+        assert (score.missing is not None) == (record.text in order[:used])
+        if score.missing is None:
+            assert (score.note or "").startswith(f"2 of {shots} shots") == (used < shots)
+    # where nothing is tuned, the shots may be all there are
+    scores, _ = run(Recall(shots), Group(DEV, DEV), AUDITED)
+    assert sum(s.missing is not None for s in scores) == min(shots, 3)
+
+
+def test_tuning_keeps_a_non_member_although_texts_repeat():
+    dev = records("one text", "another", "another", "a member", labels=[0, 0, 0, 1])
+    scores, _ = run(Recall(5), Group(dev, dev, tuning=True), protocol(recall_shot_order="file"))
+    assert [s.missing is None for s in scores] == [False, True, True, True]
+
+
+def test_tuning_with_one_non_member():
+    dev = records("a member", "alone", "", labels=[1, 0, 0])
+    for prefix in ("per_shot", "whole_shots"):
+        scores, asked = run(Recall(2), Group(dev, dev, tuning=True), protocol(recall_prefix=prefix))
+        assert all(math.isnan(s.value) and "one development non-member" in s.missing for s in scores[:2])
+        assert not any(s.left_out for s in scores) and scores[2].missing == "the record has no text"
+        assert not split(asked)[1]
+    assert run(Recall(2), Group(dev, dev), AUDITED)[0][0].missing is None
+
+
+def test_tuning_has_one_budget():
+    dev = records("x" * 20, "y" * 4, "d" * 90, labels=[1, 0, 0])
+    per_file = protocol(window=40, recall_budget="per_file", recall_shot_order="file")
+    dev = [dev[2], *dev[:2]]
+    _, asked = run(Recall(1), Group(dev, dev, tuning=True), per_file)
+    assert [len(r.prefix) for r in split(asked)[1]] == [40 - (20 + 4) // 2]
+    _, asked = run(Recall(1), Group(dev, dev), per_file)
+    assert [len(r.prefix) for r in split(asked)[1]] == [36, 20]
 
 
 def test_fewer_texts_than_shots_are_noted():

@@ -203,9 +203,9 @@ def test_the_attacks_that_read_other_texts_are_explained(tmp_path: Path) -> None
     attacks = ("pac", "recall", "em_mia", "em_mia_best_of_four", "camia")
     values = {"pac_far": 0.07, "pac_near": 0.13, "recall_shots": 11, "em_mia_base": "minkpp"}
     changes: dict[str, Any] = {"hyperparameters": {**values, "camia_composition": "george"}}
-    fields = {"em_mia_base": "dev", "camia_copies": 6}
+    fields = {"em_mia_choice": "dev", "camia_copies": 6}
     for base in ("dev", "best_of_four"):
-        protocol = {"preset": "audited", "fields": {**fields, "em_mia_base": base}, "changed": {}}
+        protocol = {"preset": "audited", "fields": {**fields, "em_mia_choice": base}, "changed": {}}
         run = write_run(tmp_path / base, random_scores(attacks), protocol=protocol, em_mia_limit=9, **changes)
         page = Page(report(tmp_path / "r.html", run))
         assert page.count("dt") == 5

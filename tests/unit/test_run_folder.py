@@ -5,9 +5,8 @@ import json
 import pytest
 
 from olmodetect_jax.commands.run_folder import join_run
-from olmodetect_jax.commands.score import _about
+from olmodetect_jax.commands.score import _digest
 from olmodetect_jax.errors import UsageError
-from olmodetect_jax.protocol import load_protocol
 from olmodetect_jax.records import Record
 from tests.run_folders import MANIFEST
 
@@ -53,8 +52,7 @@ def test_the_frequency_table_counts_once_it_is_there(tmp_path):
 
 def test_ids_labels_and_texts_are_in_the_records_digest():
     def digest(record_id="a", text="one", label=1):
-        records = {"s": [Record(record_id, text, label, "s", "file, line 1")]}
-        return _about(load_protocol(), {}, [], records)["records"]["s"]
+        return _digest([Record(record_id, text, label, "s", "file, line 1")])
 
     assert digest() == digest()
     assert len({digest(), digest(record_id="b"), digest(text="two"), digest(label=0), digest(label=None)}) == 5
