@@ -213,7 +213,7 @@ def test_the_attacks_that_read_other_texts_are_explained(tmp_path: Path) -> None
             assert words in page.text
         assert ("the base score minkpp." in page.text) == (base == "dev")
         assert page.text.count("on the very labels it is judged by") == 1 + (base == "best_of_four")
-        assert "EMMIA (9 a class)" in page.text
+        assert ("EMMIA (9 a class)" in page.text) == (base == "dev") and "EMMIA optimistic (9 a class)" in page.text
 
 
 def test_a_run_of_unknown_choices_is_shown_all_the_same(tmp_path: Path) -> None:
