@@ -17,18 +17,6 @@ ROOT = Path(__file__).parents[2]
 MODEL, BENCHMARK = sample.model_directory(), sample.benchmark_directory()
 
 
-@pytest.fixture
-def run(capsys):
-    """Runs a command in this process: (exit code, standard output, standard error)."""
-
-    def call(*arguments):
-        code = main([str(a) for a in arguments])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
-
-
 ONE_PASS = "ppl,zlib,lower,min_k,min_k_plus_plus,dc_pdd"
 
 

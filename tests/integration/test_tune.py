@@ -20,18 +20,6 @@ DEV_ATTACKS = "ppl,min_k,dc_pdd,pac,recall,em_mia,em_mia_best_of_four,camia"
 SCORE = ("score", "--model", MODEL, "--benchmark", BENCHMARK, "--limit", 3, "--subsets", "gsm8k,mbpp")
 
 
-@pytest.fixture
-def run(capsys):
-    """Runs a command in this process: (exit code, standard output, standard error)."""
-
-    def call(*arguments):
-        code = main([str(a) for a in arguments])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A run of every kind of attack, then tuned."""
