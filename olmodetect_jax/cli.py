@@ -190,13 +190,11 @@ def tune(
     """
     from rich.console import Console
 
-    from olmodetect_jax.commands.tune import options_of
-    from olmodetect_jax.commands.tune import tune as choose
+    from olmodetect_jax.commands.tune import tune_run
     from olmodetect_jax.evaluation.tuning import print_tuning, read_tuning
     from olmodetect_jax.report.tuning_plot import write_tuning_plot
 
-    options = options_of(run, mesh=mesh, **({"attacks": attacks} if attacks else {}))
-    choose(options)
+    tune_run(run, attacks=attacks, mesh=mesh)
     write_tuning_plot(run)
     print_tuning(read_tuning(run), Console())
     print(f"{run / 'hyperparameters.yaml'}; next: olmodetect score --hyperparameters {run / 'hyperparameters.yaml'} …")
@@ -279,7 +277,7 @@ def attacks(as_json: AsJson = False) -> None:
         print(json.dumps([{"id": a, "title": TITLES[a]} for a in ATTACKS], indent=2))
     else:
         for name in ATTACKS:
-            print(f"{name:<16} {TITLES[name]}")
+            print(f"{name:<20} {TITLES[name]}")
 
 
 @app.command()

@@ -233,7 +233,9 @@ def _teachers(
 
 
 def _own_rows(group: Group, reference: Sequence[Record], protocol: Protocol) -> np.ndarray:
-    """[n]: the row of the reference that is the record itself and is not held against it, or -1."""
-    left_out = group.is_dev and not _released_tuning(group, protocol)
-    rows = {r.text: i for i, r in enumerate(reference)} if left_out else {}
-    return np.array([rows.get(r.text, -1) if r.label == NON_MEMBER else -1 for r in group.records])
+    """[n]: the row of the reference that has the record's own text and is not held against it, or -1.
+
+    The record's label has no say: under the audited protocol no score depends on it.
+    """
+    rows = {} if _released_tuning(group, protocol) else {r.text: i for i, r in enumerate(reference)}
+    return np.array([rows.get(r.text, -1) for r in group.records])

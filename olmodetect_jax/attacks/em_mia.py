@@ -295,5 +295,7 @@ def _note(run: Run, chosen: str | None) -> str | None:
     """What a reader should know of a run."""
     notes = [f"from the base score {chosen}, the best of four on these very labels"] if chosen else []
     if run.degenerate:
-        notes.append("the run is degenerate: no score was above the median, and all became 0")
+        notes.append(
+            "the run is degenerate: no score was above the median, all became 0, and an AUC of 0.50 says nothing"
+        )
     return "; ".join(notes) or None

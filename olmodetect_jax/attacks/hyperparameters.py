@@ -57,10 +57,11 @@ def checked(name: str, value: Any) -> float | int | str:
         return value
     kind = int if allowed == _COUNT else float
     try:
-        number = kind(value) if not isinstance(value, bool) else 0
+        whole = not isinstance(value, float) or value.is_integer()
+        number = 0 if isinstance(value, bool) or (kind is int and not whole) else kind(value)
     except (TypeError, ValueError, OverflowError):
         number = 0
-    if not 0 < number <= (1 if allowed == _SHARE else sys.float_info.max) or number != float(value):
+    if not 0 < number <= (1 if allowed == _SHARE else sys.float_info.max):
         raise UsageError(f"{name}: expected {allowed}, got {value!r}")
     return number
 

@@ -10,20 +10,20 @@ from typing import Any
 
 from olmodetect_jax.attacks.base import Group, Score
 from olmodetect_jax.attacks.frequencies import FILE_NAME as TABLE
-from olmodetect_jax.attacks.hyperparameters import search_space
+from olmodetect_jax.attacks.hyperparameters import Hyperparameters, load_hyperparameters, search_space
 from olmodetect_jax.attacks.registry import Settings, build_attacks
 from olmodetect_jax.attacks.rounds import Job, run_jobs
 from olmodetect_jax.benchmark import Tree, tree_of
 from olmodetect_jax.commands.inputs import read_dev, read_inputs
 from olmodetect_jax.commands.open_model import OpenModel, open_tokenizer
 from olmodetect_jax.commands.options import ScoreOptions
+from olmodetect_jax.commands.rerun import dev_of, manifest_of, options_of, require_same_model, require_same_texts
 from olmodetect_jax.commands.run_folder import run_lock
-from olmodetect_jax.commands.tune import chosen_values, options_of, tune_attacks
-from olmodetect_jax.errors import DataError
+from olmodetect_jax.commands.tune import chosen_values, tune_attacks
+from olmodetect_jax.errors import OlmoDetectError
 from olmodetect_jax.evaluation.aggregate import aggregate, attack_domains, mean
 from olmodetect_jax.evaluation.metrics import ClassScores, auc
 from olmodetect_jax.evaluation.protocols import FILE_NAME
-from olmodetect_jax.evaluation.runs import read_manifest
 from olmodetect_jax.files import write_json
 from olmodetect_jax.protocol import PRESETS, Protocol, alternatives, attacks_of, load_protocol
 from olmodetect_jax.records import MEMBER, NON_MEMBER
@@ -35,13 +35,17 @@ _TUNING_FIELDS = ("tuning_non_finite", "min_k_choice", "dc_pdd_tuning_text", "ca
 class _Comparison:
     """A run whose attacks can be repeated under other protocols."""
 
-    def __init__(self, options: ScoreOptions, hyperparameters: Mapping[str, Any]):
+    def __init__(self, options: ScoreOptions, manifest: Mapping[str, Any], hyperparameters: Hyperparameters):
         self.tree: Tree = tree_of(options.benchmark)
         self._settings = Settings(hyperparameters, options.frequencies or options.model / TABLE, options.em_mia_limit)
         self._model = OpenModel(options, open_tokenizer(options.model))
+        require_same_model(options.out, manifest, self._model.facts["model"]["weights_digest"])
         size = self._model.facts["model"]["size"]
-        self._groups = read_inputs(options, size).groups
-        self._dev = read_dev(options, size)
+        inputs = read_inputs(options, size)
+        require_same_texts(options.out, manifest["records"], inputs.records())
+        require_same_texts(options.out, manifest["dev_records"], dev_of(inputs.groups))
+        self._groups = inputs.groups
+        self._dev = read_dev(options, size) if manifest.get("tuned") else {}
         self._engines: dict[str, Any] = {}
 
     def aucs(self, attacks: Sequence[str], protocol: Protocol, *, tune: bool = False) -> dict[str, float | None]:
@@ -88,8 +92,9 @@ def compare_protocols(run: Path, *, mesh: str | None = None) -> None:
     Raises:
         OlmoDetectError: the run, its model or its benchmark cannot be used.
     """
-    manifest = read_manifest(run / "manifest.json")
-    options = options_of(run, mesh=mesh)
+    manifest = manifest_of(run)
+    options = options_of(run, manifest, attacks=manifest["attacks"], mesh=mesh)
+    hyperparameters = load_hyperparameters("", manifest["hyperparameters"])
     overrides = manifest["protocol"]["changed"]
     protocol = load_protocol(manifest["protocol"]["preset"], overrides)
     attacks = manifest["attacks"]
@@ -101,7 +106,7 @@ def compare_protocols(run: Path, *, mesh: str | None = None) -> None:
             file=sys.stderr,
         )
     with run_lock(run):
-        comparison = _Comparison(options, manifest["hyperparameters"])
+        comparison = _Comparison(options, manifest, hyperparameters)
         own = comparison.aucs(attacks, protocol)
         rows = []
         for field, value in protocol.fields().items():
@@ -115,7 +120,9 @@ def compare_protocols(run: Path, *, mesh: str | None = None) -> None:
                 changed = dataclasses.replace(protocol, **{field: other})
                 try:
                     aucs = comparison.aucs(touched, changed, tune=field in _TUNING_FIELDS)
-                except DataError as error:  # a choice may be to refuse such records
+                except (
+                    OlmoDetectError
+                ) as error:  # a choice may refuse these records, or be impossible with the run's others
                     print(f"{field} = {other}: {error}", file=sys.stderr)
                     aucs = dict.fromkeys(touched)
                 takes = [preset for preset in PRESETS if getattr(load_protocol(preset), field) == other]

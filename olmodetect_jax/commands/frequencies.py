@@ -26,6 +26,8 @@ def frequencies(texts: Sequence[Path], model: Path, out: Path, *, max_tokens: in
     """
     if max_tokens < 1:
         raise UsageError(f"--max-tokens: expected a positive number, got {max_tokens}")
+    if out.is_file():
+        raise UsageError(f"--out {out}: exists already; choose another file, or remove it first")
     tokenizer = Tokenizer(model)
     source = ", ".join(path.name for path in texts)
     size = sum(path.stat().st_size for path in texts if path.is_file())

@@ -54,7 +54,7 @@ def read_inputs(options: ScoreOptions, size: str | None) -> Inputs:
     try:
         dev, no_dev = _benchmark(options, subsets, "dev", size), None
     except MissingFilesError as error:
-        dev, no_dev = {}, str(error).splitlines()[0]
+        dev, no_dev = {}, " ".join(str(error).split()[:40])
     groups = {s.id: Group(records[s.id], dev.get(s.id, ()), s.domain) for s in subsets}
     return Inputs(groups, no_dev)
 
@@ -84,14 +84,15 @@ def _benchmark(
 def _own_texts(options: ScoreOptions) -> Inputs:
     texts = read_records(options.texts, subset=TEXTS)
     reference, dev = _reference(options), _dev(options)
+    reference, dev = _first(reference, options.limit), _first(dev, options.limit)
     if reference:
         origin = options.reference or "the embedded benchmark; give --reference for texts more like yours"
         print(f"reference: {len(reference)} non-members of {origin}")
     else:
         print("no reference: give --reference FILE, texts the model cannot have seen, to hold the scores against")
-    records = [*_first(texts, options.limit), *_first(reference, options.limit)]
-    no_dev = None if dev else "no development texts: give --dev FILE, labelled texts of both classes"
-    return Inputs({TEXTS: Group(records, _first(dev, options.limit))}, no_dev)
+    both = {r.label for r in dev} == {MEMBER, NON_MEMBER}
+    no_dev = None if both else "needs development texts of both classes: give --dev FILE, labelled texts"
+    return Inputs({TEXTS: Group([*_first(texts, options.limit), *reference], dev)}, no_dev)
 
 
 def _reference(options: ScoreOptions) -> list[Record]:

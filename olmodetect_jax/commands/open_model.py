@@ -64,7 +64,7 @@ class OpenModel:
         self.context = config.max_position_embeddings
         model = {
             "name": self._loaded.name,
-            "path": str(options.model),
+            "path": str(options.model.absolute()),
             "weights_digest": self._loaded.weights_digest,
             "tokenizer_digest": self.tokenizer.digest,
             "eos_id": self.tokenizer.eos_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,6 +52,11 @@ def join_run(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     manifest = {**manifest, "created_at": there["created_at"]}
     write_json(path, {**manifest, "attacks": there["attacks"]})
     return {**manifest, "attacks": [a for a in ATTACKS if a in {*there["attacks"], *manifest["attacks"]}]}
+
+
+def records_digest(records: Sequence[Record]) -> str:
+    """SHA-256 of ids, labels and texts in order: a run goes on with the very same records only."""
+    return hashlib.sha256(json.dumps([[r.record_id, r.label, r.text] for r in records]).encode()).hexdigest()
 
 
 @contextmanager

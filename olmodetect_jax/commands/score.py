@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import platform
+import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from olmodetect_jax.benchmark import tree_of
 from olmodetect_jax.commands.inputs import Inputs, attacks_that_can_run, read_inputs
 from olmodetect_jax.commands.open_model import OpenModel, open_tokenizer
 from olmodetect_jax.commands.options import ScoreOptions, check_options, choices
-from olmodetect_jax.commands.run_folder import join_run, run_lock, say_holes, write_scores
+from olmodetect_jax.commands.run_folder import join_run, records_digest, run_lock, say_holes, write_scores
 from olmodetect_jax.commands.tuned import load_tuned
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.evaluation.runs import MANIFEST_FORMAT, REFERENCE, TEXTS
@@ -78,7 +77,7 @@ def score(options: ScoreOptions) -> Scores:
         finished = join_run(options.out / "manifest.json", manifest)
         jobs = {(a.id, s): Job(a, group, capped) for a in attacks for s, group in inputs.groups.items()}
         scores = _by_subset(inputs, run_jobs(jobs, model.tokenizer, model.engine(protocol.score_dtype)))
-        shares = {a.id: _reference_shares(scores, a.id) for a in attacks} if REFERENCE in records else {}
+        shares = _reference_shares(scores, [a.id for a in attacks]) if REFERENCE in records else {}
         for (attack, subset), column in scores.items():
             path = options.out / "scores" / attack / f"{subset}.jsonl"
             write_scores(path, records[subset], column, shares.get(attack) if subset == TEXTS else None)
@@ -100,9 +99,10 @@ def _by_subset(inputs: Inputs, scores: Scores) -> dict[tuple[str, str], list[Sco
 
 def _source(options: ScoreOptions) -> dict[str, Any]:
     if options.benchmark is None:
-        files = {name: str(getattr(options, name) or "") or None for name in ("texts", "reference", "dev")}
+        given = {name: getattr(options, name) for name in ("texts", "reference", "dev")}
+        files = {name: path and str(path.absolute()) for name, path in given.items()}
         return {"benchmark": None, **files, "split": None, "variant": None}
-    benchmark = {"path": str(options.benchmark), "tree": tree_of(options.benchmark).name}
+    benchmark = {"path": str(options.benchmark.absolute()), "tree": tree_of(options.benchmark).name}
     return {"benchmark": benchmark, "texts": None, "split": options.split, "variant": options.variant}
 
 
@@ -120,23 +120,18 @@ def _about(
         "command": "score",
         "version": __version__,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "records": {name: _digest(rs) for name, rs in records.items()},
+        "records": {name: records_digest(rs) for name, rs in records.items()},
         "record_counts": {name: len(rs) for name, rs in records.items()},
-        "dev_records": {name: _digest(group.dev) for name, group in inputs.groups.items()},
+        "dev_records": {name: records_digest(group.dev) for name, group in inputs.groups.items()},
         "protocol": {"preset": protocol.preset, "fields": protocol.fields(), "changed": protocol.changed()},
         "hyperparameters": dict(settings.hyperparameters),
         "em_mia_limit": settings.em_mia_limit,
-        "frequencies": table and {"path": str(settings.frequencies), **table},
+        "frequencies": table and {"path": str(settings.frequencies.absolute()), **table},
         "attacks": [a.id for a in attacks],
         "subsets": [name for name in records if name != REFERENCE],
         "libraries": {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
         "zlib": _zlib_build(),
     }
-
-
-def _digest(records: Sequence[Record]) -> str:
-    """SHA-256 of ids, labels and texts in order: a run goes on with the very same records only."""
-    return hashlib.sha256(json.dumps([[r.record_id, r.label, r.text] for r in records]).encode()).hexdigest()
 
 
 def _zlib_build() -> dict[str, str]:
@@ -145,9 +140,21 @@ def _zlib_build() -> dict[str, str]:
     return {name: build for name, build in builds.items() if build}
 
 
-def _reference_shares(scores: Scores, attack: str) -> list[float | None]:
-    """For each text, the share of the reference's non-members that score at least as high; None without a score."""
-    reference = [s.value for s in scores[attack, REFERENCE] if s.missing is None]
-    if not reference:
-        raise DataError(f"{attack}: no text of the reference has a score to compare with")
-    return [None if s.missing else sum(r >= s.value for r in reference) / len(reference) for s in scores[attack, TEXTS]]
+def _reference_shares(scores: Scores, attacks: Sequence[str]) -> dict[str, list[float | None]]:
+    """For each text, the share of the reference's non-members that score at least as high; None without a score.
+
+    Raises:
+        DataError: no attack has a score for any text of the reference.
+    """
+    shares = {}
+    for attack in attacks:
+        reference = [s.value for s in scores[attack, REFERENCE] if s.missing is None]
+        if not reference:
+            print(f"note: {attack}: no text of the reference has a score to compare with", file=sys.stderr)
+            continue
+        shares[attack] = [
+            None if s.missing else sum(r >= s.value for r in reference) / len(reference) for s in scores[attack, TEXTS]
+        ]
+    if not shares:
+        raise DataError(f"{', '.join(attacks)}: no text of the reference has a score to compare with")
+    return shares

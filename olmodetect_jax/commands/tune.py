@@ -17,10 +17,16 @@ from olmodetect_jax.attacks.rounds import AnswerRequests, Job, run_jobs
 from olmodetect_jax.commands.inputs import read_dev
 from olmodetect_jax.commands.open_model import OpenModel, open_tokenizer
 from olmodetect_jax.commands.options import ScoreOptions, check_options, choices
+from olmodetect_jax.commands.rerun import (
+    dev_of,
+    manifest_of,
+    options_of,
+    require_same_model,
+    require_same_texts,
+)
 from olmodetect_jax.commands.run_folder import run_lock
 from olmodetect_jax.commands.tuned import FILE_NAME, Tuned
 from olmodetect_jax.errors import UsageError
-from olmodetect_jax.evaluation.runs import read_manifest
 from olmodetect_jax.evaluation.selection import Choice, choose
 from olmodetect_jax.evaluation.tuning import FILE_NAME as TUNING
 from olmodetect_jax.files import write_json
@@ -46,46 +52,32 @@ class Tuning:
     n_non_member: int
 
 
-def options_of(run: Path, **others: Any) -> ScoreOptions:
-    """The options with which a run of a benchmark was made, from its manifest.
+def tune_run(run: Path, *, attacks: str | None = None, mesh: str | None = None) -> Tuning:
+    """Chooses hyperparameters for the model and the benchmark of a run, into its folder.
 
     Args:
-        run: the run folder.
-        **others: options that replace the run's.
+        run: folder of a run on a benchmark.
+        attacks: attack ids separated by commas, or `all`; None for the run's own.
+        mesh: as for `score`.
 
     Raises:
-        DataError: the folder is no run.
-        UsageError: it is a run of own texts.
+        OlmoDetectError: the run, its model or its benchmark cannot be used.
     """
-    manifest = read_manifest(run / "manifest.json")
-    if manifest["benchmark"] is None:
-        raise UsageError(f"{run}: a run of own texts; this needs one of a benchmark, which has a development split")
-    protocol, table = manifest["protocol"], manifest.get("frequencies") or {}
-    options = ScoreOptions(
-        model=Path(manifest["model"]["path"]),
-        out=run,
-        benchmark=Path(manifest["benchmark"]["path"]),
-        attacks=",".join(manifest["attacks"]) or "all",
-        protocol=protocol["preset"],
-        settings=tuple(f"{name}={value}" for name, value in protocol["changed"].items()),
-        em_mia_limit=manifest.get("em_mia_limit"),
-        split=manifest["split"],
-        variant=manifest["variant"],
-        size=manifest["model"].get("size"),
-        subsets=manifest["subsets"],
-        limit=manifest.get("limit"),
-        dtype=manifest["dtype"],
-        token_budget=manifest.get("token_budget"),
-        frequencies=Path(table["path"]) if "path" in table else None,
-    )
-    return dataclasses.replace(options, **others)
+    manifest = manifest_of(run)
+    ids = attack_ids(attacks) if attacks else tuple(manifest["attacks"])
+    options = options_of(run, manifest, attacks=ids, mesh=mesh)
+    return tune(options, manifest)
 
 
-def tune(options: ScoreOptions) -> Tuning:
+def tune(options: ScoreOptions, manifest: Mapping[str, Any] | None = None) -> Tuning:
     """Chooses hyperparameters on the development split of a benchmark.
 
     Writes `hyperparameters.yaml`, which `score --hyperparameters` reads, and `tuning.json` with the whole grid below
     `options.out`; answers are kept in `statistics/` there, so a killed run goes on where it was.
+
+    Args:
+        options: as for `score`.
+        manifest: of the run that is gone on from, whose model and texts must be the same; None for none.
 
     Raises:
         OlmoDetectError: whatever is wrong with the options, the records, the model or the run folder.
@@ -104,6 +96,10 @@ def tune(options: ScoreOptions) -> Tuning:
     settings = Settings(hyperparameters, options.frequencies or options.model / TABLE)
     with run_lock(options.out):
         model = OpenModel(options, tokenizer)
+        if manifest:
+            require_same_model(options.out, manifest, model.facts["model"]["weights_digest"])
+            if manifest["variant"] == "matched":
+                require_same_texts(options.out, manifest["dev_records"], dev_of(groups))
         answer = model.engine(protocol.score_dtype)
         curves = tune_attacks(ids, settings, groups, model.capped(protocol), model.tokenizer, answer)
         records = [r for group in groups.values() for r in group.records]

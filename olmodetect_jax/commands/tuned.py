@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -92,10 +93,17 @@ def load_tuned(path: Path) -> Tuned:
     try:
         values, tuned_on = content["values"], content["tuned_on"]
         texts, model, protocol = frozenset(tuned_on["texts"]), tuned_on["model"], tuned_on["protocol"]
-        if not isinstance(values, dict) or not isinstance(protocol, dict):
-            raise TypeError("values and tuned_on.protocol: expected names with values")
-        if not all(isinstance(t, str) for t in (*texts, model)):
-            raise TypeError("tuned_on.model and tuned_on.texts: expected text")
+        if not isinstance(values, dict) or not isinstance(protocol, dict) or not isinstance(model, str):
+            raise TypeError("values, tuned_on.protocol or tuned_on.model has another type")
+        if not isinstance(tuned_on["texts"], list) or not texts or not all(map(_is_hash, texts)):
+            raise TypeError("tuned_on.texts: expected the hashes of the texts, 20 hex digits each")
     except (KeyError, TypeError) as error:
-        raise UsageError(f"{path}: not a file of `olmodetect tune`: {error!r}") from None
-    return Tuned({name: checked(name, value) for name, value in values.items()}, model, protocol, texts, path)
+        raise UsageError(f"{path}: not a file of `olmodetect tune`: {error}") from None
+    try:
+        return Tuned({name: checked(name, value) for name, value in values.items()}, model, protocol, texts, path)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _is_hash(text: Any) -> bool:
+    return isinstance(text, str) and re.fullmatch("[0-9a-f]{20}", text) is not None

@@ -314,7 +314,8 @@ def caption(run: Run) -> str:
     what = [f"{run.tree.title} {manifest['split']} ({manifest['variant']})"] if run.tree else ["own texts"]
     protocol = manifest["protocol"]
     changed = "".join(f", {name}={value}" for name, value in protocol["changed"].items())
-    return printable(" · ".join([run.model, *what, f"protocol: {protocol['preset']}{changed}"]))
+    tuned = ["tuned"] if manifest.get("tuned") else []
+    return printable(" · ".join([run.model, *what, f"protocol: {protocol['preset']}{changed}", *tuned]))
 
 
 def notes(metrics: RunMetrics, shown: int = 5) -> list[str]:

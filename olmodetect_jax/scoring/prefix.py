@@ -19,6 +19,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from olmodetect_jax.errors import StoreError
 from olmodetect_jax.models.attention import Prefix
 from olmodetect_jax.models.sharding import RULES, row_parts
 from olmodetect_jax.requests import ScoreTargets, TargetLikelihoods
@@ -197,5 +198,7 @@ def _steps(requests: Sequence[ScoreTargets], at_once: int) -> list[_Step]:
 
 def _in_order(request: ScoreTargets, first: np.ndarray, rest: np.ndarray) -> TargetLikelihoods:
     """From the engine's order back to the request's."""
+    if not len(first) == len(rest) == len(request.targets):
+        raise StoreError(f"a stored row holds {len(first)} targets, not {len(request.targets)}; use another --out")
     places = np.argsort(request.targets.order)
     return TargetLikelihoods(first[places], rest[places])

@@ -176,6 +176,8 @@ def _read_batch(path: Path) -> dict[bytes, TokenStatistics]:
 def _read_rows(path: Path) -> dict[bytes, tuple[np.ndarray, np.ndarray]]:
     with _damage_named(path):
         arrays = _read_arrays(path)
+        if not all(arrays[name].ndim == 2 and arrays[name].dtype == np.float32 for name in ("first", "rest")):
+            raise ValueError("its likelihoods are not [R, N] float32")
         rows = zip(arrays["first"], arrays["rest"], strict=True)
         return dict(zip((row.tobytes() for row in arrays["digests"]), rows, strict=True))
 

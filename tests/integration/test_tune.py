@@ -65,7 +65,7 @@ def test_tuned_values_are_used_on_other_texts_only(finished, run, tmp_path):
     assert code == 1 and "were tuned on this text" in err and "gsm8k_dev.jsonl, line 1" in err
     assert run(*arguments, "--set", "pac_far=0.2", "--out", tmp_path / "set")[0] == 0  # an own word counts more
     assert json.loads((tmp_path / "set" / "manifest.json").read_text())["hyperparameters"]["pac_far"] == 0.2
-    tuned_on = "tuned_on: {model: w, protocol: {}, texts: []}"
+    tuned_on = "tuned_on: {model: w, protocol: {}, texts: [0123456789abcdef0123]}"
     for content, message in (
         ("values: 3", "not a file of"),
         ("[", "not a YAML"),
@@ -73,6 +73,7 @@ def test_tuned_values_are_used_on_other_texts_only(finished, run, tmp_path):
         ("{values: {min_k: 2}, " + tuned_on + "}", "min_k: expected"),
         ("{values: {k: 2}, " + tuned_on + "}", "hyperparameter"),
         ("{values: {min_k: 0.2}, " + tuned_on + "}", "other weights"),
+        ("{values: {}, tuned_on: {model: w, protocol: {}, texts: []}}", "hashes of the texts"),
     ):
         (tmp_path / "bad.yaml").write_text(content)
         code, _, err = run(*SCORE, "--hyperparameters", tmp_path / "bad.yaml", "--out", tmp_path / "bad")
@@ -128,6 +129,47 @@ def test_every_protocol_field_is_compared(finished, run, tmp_path):
     assert rows["special_ids", "error"] == {name: comparison.auc[name] for name in rows["special_ids", "error"]}
 
 
+def test_a_run_is_repeated_with_its_own_texts_only(run, tmp_path):
+    """What is repeated reads model and texts again: they must be those of the run."""
+    benchmark = shutil.copytree(BENCHMARK, tmp_path / "benchmark")
+    arguments = list(SCORE)
+    arguments[arguments.index(BENCHMARK)] = benchmark
+    assert run(*arguments, "--attacks", "ppl,min_k,dc_pdd", "--out", tmp_path / "run")[0] == 0
+    assert run("tune", tmp_path / "run", "--attacks", "min_k")[0] == 0  # its frequency table is no matter here
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert Path(manifest["model"]["path"]).is_absolute() and Path(manifest["benchmark"]["path"]).is_absolute()
+    for field, value in (("limit", "x"), ("hyperparameters", None), ("token_budget", 0), ("dtype", "float8")):
+        (tmp_path / "run" / "manifest.json").write_text(json.dumps({**manifest, field: value}))
+        for command in (["tune", tmp_path / "run"], ["report", tmp_path / "run", "--compare-protocols"]):
+            code, _, err = run(*command)
+            assert code == 1 and "manifest.json" in err and field.replace("_", "-") in err.replace("_", "-"), (
+                field,
+                err,
+            )
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest))
+    for split, commands in (("test", 1), ("dev", 2)):
+        for file in benchmark.rglob(f"member_*mbpp_{split}.jsonl"):
+            file.write_text(file.read_text().replace("a", "e"))
+        for command in (["report", tmp_path / "run", "--compare-protocols"], ["tune", tmp_path / "run"])[:commands]:
+            code, _, err = run(*command)
+            assert code == 1 and "texts of mbpp are not those" in err, err
+    (tmp_path / "run" / "manifest.json").write_text(
+        json.dumps({**manifest, "model": {**manifest["model"], "weights_digest": "0" * 64}})
+    )
+    code, _, err = run("tune", tmp_path / "run")
+    assert code == 1 and "other weights" in err
+
+
+@pytest.mark.slow
+def test_an_impossible_alternative_leaves_its_row_empty(run, tmp_path):
+    arguments = [*SCORE, "--attacks", "camia", "--set", "window=14", "--out", tmp_path / "run"]
+    assert run(*arguments)[0] == 0
+    code, _, err = run("report", tmp_path / "run", "--compare-protocols", "--out", tmp_path / "r.html")
+    assert code == 0 and "camia_copies = 6: " in err
+    rows = {(row.field, row.value): row.auc for row in read_protocols(tmp_path / "run").changes}
+    assert rows["camia_copies", 6] == {"camia": None} and rows["camia_p_value", "rank"]["camia"] is not None
+
+
 def test_tune_says_what_it_cannot_use(run, tmp_path):
     code, _, err = run("tune", tmp_path / "none")
     assert code == 1 and "not a run folder" in err
@@ -166,7 +208,7 @@ def test_own_texts_with_development_texts(run, tmp_path):
     assert code == 1 and "dev.jsonl, line 1" in err and "labelled" in err
     dev.write_text("".join(json.dumps({"text": t, "label": 1}) + "\n" for t in texts[3:]))
     code, _, err = run(*arguments, "--dev", dev, "--attacks", "camia", "--out", tmp_path / "bad")
-    assert code == 1 and "non-member" in err
+    assert code == 2 and "--attacks camia: needs development texts of both classes" in err
 
 
 @pytest.mark.slow

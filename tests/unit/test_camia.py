@@ -483,20 +483,20 @@ def test_tuning_leaves_one_out():
     assert [s.value for s in Camia("george").score(group, answers, with_(camia_tuning="released"))] == values
     same_text_member = Group([dataclasses.replace(null[0], label=1)], dev)
     assert [s.value for s in Camia("george").score(same_text_member, answers, AUDITED)] == expected_scores(
-        same_text_member, answers, "george", lambda _: null
+        same_text_member, answers, "george", lambda r: [o for o in null if o.text != r.text]
     )
 
 
 @pytest.mark.parametrize("label", [0, 1, None])
 def test_no_label_of_an_evaluated_record_counts(label):
-    """A test text that stands among the development non-members is held against all of them, whatever its label."""
+    """A text that stands among the development non-members is held against the others, whatever its own label."""
     dev = labelled(5, 6, 3)
     null = [r for r in dev if r.label == 0]
     group = Group([dataclasses.replace(null[2], label=label)], dev)
     answers, _ = answers_of(group)
     (score,) = Camia("edgington").score(group, answers, AUDITED)
-    assert [score.value] == expected_scores(group, answers, "edgington", lambda _: null)
-    assert [score.value] != expected_scores(group, answers, "edgington", lambda _: [r for r in null if r != null[2]])
+    assert [score.value] == expected_scores(group, answers, "edgington", lambda _: [r for r in null if r != null[2]])
+    assert [score.value] != expected_scores(group, answers, "edgington", lambda _: null)
 
 
 @pytest.mark.parametrize(
@@ -518,7 +518,9 @@ def test_tuning_as_released(composition, form, others, size):
     test = Group([*labelled(3, 3, 5), null[0]], dev)  # any other records are scored as ever, against all
     answers, _ = answers_of(test, protocol)
     values = [s.value for s in Camia(composition).score(test, answers, protocol)]
-    assert values == expected_scores(test, answers, composition, lambda _: [r for r in dev if not r.label], "rank")
+    assert values == expected_scores(
+        test, answers, composition, lambda own: [r for r in dev if not r.label and r.text != own.text], "rank"
+    )
 
 
 def test_directions_from_the_evaluated_labels():

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from olmodetect_jax.commands.run_folder import join_run
-from olmodetect_jax.commands.score import _digest
+from olmodetect_jax.commands.run_folder import join_run, records_digest
 from olmodetect_jax.errors import UsageError
 from olmodetect_jax.records import Record
 from tests.run_folders import MANIFEST
@@ -52,7 +51,7 @@ def test_the_frequency_table_counts_once_it_is_there(tmp_path):
 
 def test_ids_labels_and_texts_are_in_the_records_digest():
     def digest(record_id="a", text="one", label=1):
-        return _digest([Record(record_id, text, label, "s", "file, line 1")])
+        return records_digest([Record(record_id, text, label, "s", "file, line 1")])
 
     assert digest() == digest()
     assert len({digest(), digest(record_id="b"), digest(text="two"), digest(label=0), digest(label=None)}) == 5
