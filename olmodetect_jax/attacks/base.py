@@ -15,7 +15,7 @@ from olmodetect_jax.errors import DataError
 from olmodetect_jax.protocol import Protocol as Choices
 from olmodetect_jax.records import Record
 from olmodetect_jax.requests import Request, ScoreTokens, TokenStatistics
-from olmodetect_jax.tokenization import Tokenizer
+from olmodetect_jax.tokenization import TokenizedText, Tokenizer
 
 # Every attack of the benchmark in the order of the paper's tables, with its title there.
 TITLES = {
@@ -144,6 +144,23 @@ class ScoredText:
     special_ids: int
     ends: bool
 
+    @classmethod
+    def of(cls, text: str, tokens: TokenizedText, statistics: TokenStatistics, tokenizer: Tokenizer) -> ScoredText:
+        """A text read to these tokens.
+
+        Args:
+            text: the whole stripped text.
+            tokens: its tokens, as far as they are read.
+            statistics: of these tokens and maybe more after them, which changed none of the first.
+            tokenizer: knows the special tokens.
+        """
+        targets = tokens.ids[1:]
+        n = len(targets)
+        ends = n > 0 and int(targets[-1]) == tokenizer.eos_id
+        special = sum(int(i) in tokenizer.special_ids for i in (targets[:-1] if ends else targets))
+        cut = (statistics.log_prob[:n], statistics.mean[:n], statistics.variance[:n])
+        return cls(text, tokens.span, targets, *cut, tokens.n_tokens, tokens.truncated, special, ends)
+
     def body(self) -> ScoredText:
         """The same without a final end-of-text target: what PPL, Zlib, Lower, MinK and MinK++ score."""
         if not self.ends:
@@ -177,18 +194,11 @@ def score_texts(
     """
     tokens = tokenizer.encode_all(texts, protocol.max_tokens)
     answers = iter((yield [ScoreTokens(t.ids) for t in tokens if len(t.ids) > 1]))
-    empty = np.zeros(0, np.float32)
-    scored = []
-    for text, t in zip(texts, tokens, strict=True):
-        a = next(answers) if len(t.ids) > 1 else TokenStatistics(empty, empty, empty)
-        targets = t.ids[1:]
-        ends = bool(len(targets)) and int(targets[-1]) == tokenizer.eos_id
-        body = targets[:-1] if ends else targets
-        special = sum(int(i) in tokenizer.special_ids for i in body)
-        scored.append(
-            ScoredText(text, t.span, targets, a.log_prob, a.mean, a.variance, t.n_tokens, t.truncated, special, ends)
-        )
-    return scored
+    none = TokenStatistics(*[np.zeros(0, np.float32)] * 3)
+    return [
+        ScoredText.of(text, t, next(answers) if len(t.ids) > 1 else none, tokenizer)
+        for text, t in zip(texts, tokens, strict=True)
+    ]
 
 
 class OnePass(ABC):

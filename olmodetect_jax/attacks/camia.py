@@ -169,14 +169,9 @@ def _scored(
     text: str, alone: TokenizedText, answers: Sequence[TokenStatistics], tokenizer: Tokenizer
 ) -> tuple[ScoredText, str | None]:
     """The text by itself, from the answers to `_asked`, and why it has no score."""
-    targets = alone.ids[1:]
-    n = len(targets)
-    ends = bool(n) and int(targets[-1]) == tokenizer.eos_id
-    special = sum(int(i) in tokenizer.special_ids for i in (targets[:-1] if ends else targets))
     copies, own = answers[0], answers[-1]  # one and the same where the text alone was not asked for
-    statistics = (own.log_prob[:n], own.mean[:n], own.variance[:n])
-    plain = ScoredText(text, alone.span, targets, *statistics, alone.n_tokens, alone.truncated, special, ends)
-    if text and not n:
+    plain = ScoredText.of(text, alone, own, tokenizer)
+    if text and not len(plain.targets):
         return plain, None  # a text of one token has no signals, but a score (1.9)
     hole = plain.result(0.0).missing
     if not hole:

@@ -26,8 +26,8 @@ from olmodetect_jax.attacks.zlib import compressed_length
 from olmodetect_jax.errors import DataError, one_of
 from olmodetect_jax.protocol import Protocol
 from olmodetect_jax.records import MEMBER, Record
-from olmodetect_jax.requests import ScoreTargets, Targets
-from olmodetect_jax.tokenization import TokenizedText, Tokenizer
+from olmodetect_jax.requests import ScoreTargets, Targets, TokenStatistics
+from olmodetect_jax.tokenization import Tokenizer
 
 BASES = ("loss", "zlib", "mink", "minkpp")  # in the order in which the first of equals wins
 
@@ -161,7 +161,10 @@ def _requests(
     # In float32 the base pass is the other attacks' own: what comes later changes none of the first statistics.
     base = dataclasses.replace(protocol, max_tokens=width) if upcast else protocol
     scored, answers = yield from score_texts_and(prefixes, texts, tokenizer, base, upcast=upcast)
-    short = [_cut(text, tokens, tokenizer) for text, tokens in zip(scored, cut, strict=True)]
+    short = [
+        ScoredText.of(s.text, tokens, TokenStatistics(s.log_prob, s.mean, s.variance), tokenizer)
+        for s, tokens in zip(scored, cut, strict=True)
+    ]
     conditional = np.reshape([a.rest for a in answers], (len(usable), len(pool)))
     return Pairs(short, left_out, np.asarray(usable, np.intp), pool, conditional.astype(np.float64))
 
@@ -205,17 +208,6 @@ def _pool(records: Sequence[Record], protocol: Protocol) -> np.ndarray:
     members = members_of(records)
     by_class = np.concatenate([np.flatnonzero(members), np.flatnonzero(~members)])
     return by_class[draw_pool(int(members.sum()), int((~members).sum()), protocol.em_mia_pool)]
-
-
-def _cut(text: ScoredText, tokens: TokenizedText, tokenizer: Tokenizer) -> ScoredText:
-    """A scored text as if it had been read to these tokens only."""
-    n = max(len(tokens.ids) - 1, 0)
-    special = sum(int(i) in tokenizer.special_ids for i in text.targets[:n]) if text.special_ids else 0
-    return dataclasses.replace(
-        text, span=tokens.span, targets=text.targets[:n], log_prob=text.log_prob[:n], mean=text.mean[:n],
-        variance=text.variance[:n], truncated=tokens.truncated, special_ids=special,
-        ends=text.ends and not tokens.truncated,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 Floats = NDArray[np.float64]
 Aucs = Callable[[NDArray[np.bool_]], Floats]
@@ -23,6 +22,8 @@ def exact_aucs(rows: np.ndarray) -> Aucs:
     Each row is sorted once. With doubled midranks everything is counted in integers and divided once, so rows that
     tie exactly get the same number. NaN for every row if a class is absent.
     """
+    from scipy.stats import rankdata  # slow to import, and not every command ranks
+
     doubled = np.rint(2 * rankdata(rows, axis=1)).astype(np.int64)  # a midrank is a whole or a half
 
     def aucs(positive: NDArray[np.bool_]) -> Floats:

@@ -10,7 +10,7 @@ from typing import Any
 
 from olmodetect_jax.attacks.base import Group, Score
 from olmodetect_jax.attacks.frequencies import FILE_NAME as TABLE
-from olmodetect_jax.attacks.hyperparameters import Hyperparameters, load_hyperparameters, search_space
+from olmodetect_jax.attacks.hyperparameters import Hyperparameters, checked, search_space
 from olmodetect_jax.attacks.registry import Settings, build_attacks
 from olmodetect_jax.attacks.rounds import Job, run_jobs
 from olmodetect_jax.benchmark import Tree, tree_of
@@ -94,7 +94,7 @@ def compare_protocols(run: Path, *, mesh: str | None = None) -> None:
     """
     manifest = manifest_of(run)
     options = options_of(run, manifest, attacks=manifest["attacks"], mesh=mesh)
-    hyperparameters = load_hyperparameters("", manifest["hyperparameters"])
+    hyperparameters = {name: checked(name, value) for name, value in manifest["hyperparameters"].items()}
     overrides = manifest["protocol"]["changed"]
     protocol = load_protocol(manifest["protocol"]["preset"], overrides)
     attacks = manifest["attacks"]
@@ -122,7 +122,7 @@ def compare_protocols(run: Path, *, mesh: str | None = None) -> None:
                     aucs = comparison.aucs(touched, changed, tune=field in _TUNING_FIELDS)
                 except (
                     OlmoDetectError
-                ) as error:  # a choice may refuse these records, or be impossible with the run's others
+                ) as error:  # it refuses these records, or does not go with the run's other choices
                     print(f"{field} = {other}: {error}", file=sys.stderr)
                     aucs = dict.fromkeys(touched)
                 takes = [preset for preset in PRESETS if getattr(load_protocol(preset), field) == other]

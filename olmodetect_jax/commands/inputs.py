@@ -54,7 +54,8 @@ def read_inputs(options: ScoreOptions, size: str | None) -> Inputs:
     try:
         dev, no_dev = _benchmark(options, subsets, "dev", size), None
     except MissingFilesError as error:
-        dev, no_dev = {}, " ".join(str(error).split()[:40])
+        message, first, *more = str(error).split("\n  ")
+        dev, no_dev = {}, f"{message} {first}{' …' if more else ''}"
     groups = {s.id: Group(records[s.id], dev.get(s.id, ()), s.domain) for s in subsets}
     return Inputs(groups, no_dev)
 

@@ -30,9 +30,8 @@ from olmodetect_jax.tokenization import Tokenizer
 from olmodetect_jax.tuning.pretrain import Recipe, Stage, train
 
 TRAINING = "training.json"  # beside the sample's data.json
-RECORDED = (
-    "ppl,zlib,lower,min_k,min_k_plus_plus,dc_pdd"  # attacks whose AUCs it holds: those of one pass over the texts
-)
+# Attacks whose AUCs it holds: those of one pass over the texts.
+RECORDED = "ppl,zlib,lower,min_k,min_k_plus_plus,dc_pdd"
 
 CONFIG = Olmo2Config(
     vocab_size=4096,

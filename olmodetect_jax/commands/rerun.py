@@ -12,7 +12,7 @@ from olmodetect_jax.attacks.base import Group
 from olmodetect_jax.commands.options import ScoreOptions, check_options
 from olmodetect_jax.commands.run_folder import records_digest
 from olmodetect_jax.errors import DataError, UsageError
-from olmodetect_jax.evaluation.runs import read_manifest
+from olmodetect_jax.evaluation.runs import read_manifest, require_fields
 from olmodetect_jax.records import Record
 
 _NUMBER = (int, NoneType)
@@ -34,15 +34,7 @@ def manifest_of(run: Path) -> dict[str, Any]:
     manifest = read_manifest(path)
     if manifest["benchmark"] is None:
         raise UsageError(f"{run}: a run of own texts; this needs one of a benchmark, which has a development split")
-    for field, types in _NEEDED.items():
-        value: Any = manifest
-        for name in field.split("."):
-            value = value.get(name, ...) if isinstance(value, dict) else ...
-        if not isinstance(value, types) or isinstance(value, bool):
-            names = " or ".join("null" if t is NoneType else t.__name__ for t in types)
-            raise DataError(
-                f"{path}: field {field}: expected {names}, got {'nothing' if value is ... else repr(value)}"
-            )
+    require_fields(manifest, _NEEDED, path)
     return manifest
 
 

@@ -209,15 +209,30 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise DataError(
             f"{path}: no such file, so {path.parent} is not a run folder; `olmodetect score --out RUN` makes one"
         ) from None
-    for field, types in _REQUIRED.items():
-        *outer, name = field.split(".")  # what holds a dotted field was checked to be an object just before it
+    require_fields(manifest, _REQUIRED, path)
+    return manifest
+
+
+def require_fields(manifest: Mapping[str, Any], required: Mapping[str, tuple[type, ...]], path: Path) -> None:
+    """Checks that fields are there and have one of their types.
+
+    Args:
+        manifest: a run's.
+        required: field to types; what holds a dotted field stands before it, or was checked to be an object already.
+        path: the manifest's file, for messages.
+
+    Raises:
+        DataError: names file and field.
+    """
+    for field, types in required.items():
+        *outer, name = field.split(".")
         holder = manifest[outer[0]] if outer else manifest
         if name not in holder:
             raise DataError(f"{path}: field {field} is missing")
-        if not isinstance(holder[name], types):
+        value = holder[name]
+        if not isinstance(value, types) or isinstance(value, bool):
             names = " or ".join("null" if t is _NoneType else t.__name__ for t in types)
-            raise DataError(f"{path}: field {field}: expected {names}, got {short(holder[name])}")
-    return manifest
+            raise DataError(f"{path}: field {field}: expected {names}, got {short(value)}")
 
 
 def _tree_of(manifest: dict[str, Any], path: Path) -> Tree | None:

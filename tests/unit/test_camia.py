@@ -45,6 +45,8 @@ AUDITED = load_protocol("audited")
 
 
 def load(name):
+    """camia_signals_short.json, camia_signals_long.json, camia_original.json, camia_pvalues.json,
+    camia_compose_extreme.json and camia_tune.json by what stands between `camia_` and the dot."""
     return json.loads((Path(__file__).parents[1] / "golden" / f"camia_{name}.json").read_text())
 
 
