@@ -1,6 +1,7 @@
 """The named choices on which the paper, its released code and careful practice differ.
 
-Sources: likelihood spec, section 0; CAMIA and PAC spec, the places marked with a not-equal sign.
+Sources: likelihood spec, section 0; CAMIA and PAC spec, the places marked with a not-equal sign; generative spec, the
+traps and differences of each section.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from olmodetect_jax.files import config_path, load_yaml
 
 PRESETS = ("audited", "paper", "release")
 _EM_MIA = ("em_mia", "em_mia_best_of_four")
+_LIKELIHOOD = ("ppl", "zlib", "lower", "min_k", "min_k_plus_plus", "dc_pdd", "pac", "recall", *_EM_MIA, "camia")
 
 
 def choice(*attacks: str, least: int = 2, others: tuple[int, ...] = ()) -> Any:
@@ -80,13 +82,30 @@ class Protocol:
         camia_score: Fisher and George give minus the combined p-value (it saturates), or the statistic.
         camia_tuning: each development non-member is held against the others, or the last ones against the first, with
             the released tuner's p-values (over the 75 signals that are scored, not over the 71 of that tuner).
+        generation_context: tokens that a prompt and what follows it, a quiz, or a text and its neighbours may have
+            in the generative attacks; the model's own context caps it.
+        neighborhood_window: of a text of more than 300 words the first 300 are perturbed; the neighbours keep the white
+            space of both parts, or have single spaces throughout (the difference then measures formatting too).
+        neighborhood_seed: masks are drawn anew for each text, seeded by its hash, or in one stream over chunks of the
+            file's texts in order.
+        guided_cut: of a prompt that is too long the first piece is cut, or the prompt's right end, with the label that
+            asks for the second piece.
+        guided_new_tokens: most tokens of Guided's completions.
+        dcq_chance: DCQ's chance term is the mean over both classes, or over each class's own file (a label leak).
+        cdd_top_k: CDD samples from the k most probable tokens; 0 from all. The paper does not mention the released
+            code's 50, a default of its library.
+        self_critique_problem: Self-Critique's problem is the text's first user turn, or the whole text, role tags and
+            all.
+        self_critique_new_tokens: most tokens of each of Self-Critique's two answers.
+        self_critique_cut: the first answer is always cut so that the critique fits the context, or only where the
+            released rule leaves it any room (it then runs past the context).
     """
 
     preset: str
-    max_tokens: int = choice(others=(128,))
+    max_tokens: int = choice(*_LIKELIHOOD, others=(128,))
     window: int = choice("recall", *_EM_MIA, "camia", others=(512,))
     text_span: Literal["scored", "full"] = choice("zlib", "lower", "pac", *_EM_MIA)
-    score_dtype: Literal["float32", "bfloat16"] = choice()
+    score_dtype: Literal["float32", "bfloat16"] = choice(*_LIKELIHOOD, "neighborhood")
     special_ids: Literal["flag", "error"] = choice("ppl", "zlib", "lower", "min_k", "min_k_plus_plus")
     tuning_non_finite: Literal["drop", "fill"] = choice("min_k", "min_k_plus_plus")
     zlib_numerator: Literal["sum", "mean"] = choice("zlib")
@@ -114,6 +133,16 @@ class Protocol:
     camia_p_value: Literal["mid", "rank"] = choice("camia")
     camia_score: Literal["p_value", "statistic"] = choice("camia")
     camia_tuning: Literal["leave_one_out", "released"] = choice("camia")
+    generation_context: int = choice("neighborhood", "guided", "dcq", "cdd", "self_critique", least=128, others=(512,))
+    neighborhood_window: Literal["kept", "flattened"] = choice("neighborhood")
+    neighborhood_seed: Literal["text", "file"] = choice("neighborhood")
+    guided_cut: Literal["first_piece", "right"] = choice("guided")
+    guided_new_tokens: int = choice("guided", least=1, others=(64,))
+    dcq_chance: Literal["pooled", "per_file"] = choice("dcq")
+    cdd_top_k: int = choice("cdd", least=0, others=(0,))
+    self_critique_problem: Literal["user_turn", "text"] = choice("self_critique")
+    self_critique_new_tokens: int = choice("self_critique", least=1, others=(64,))
+    self_critique_cut: Literal["always", "released"] = choice("self_critique")
 
     def fields(self) -> dict[str, Any]:
         """Every choice by name, without `preset`."""

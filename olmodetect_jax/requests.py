@@ -141,8 +141,135 @@ class TargetLikelihoods:
     rest: np.ndarray
 
 
-Request = ScoreTokens | ScoreTargets
-Answer = TokenStatistics | TargetLikelihoods
+@dataclass(frozen=True, eq=False)
+class PredictNext:
+    """Ask what comes next after each of some prompts that may share their beginning, as the quizzes about one text do.
+
+    Attributes:
+        prompts: [T_i] int32 each, T_i >= 1, within the model's context. What each shares with the first is read once.
+        tokens: [N] int32, the tokens whose probability is asked.
+    """
+
+    prompts: tuple[np.ndarray, ...]
+    tokens: np.ndarray
+
+    def __post_init__(self) -> None:
+        if not self.prompts:
+            raise ValueError("prompts: none given")
+        for prompt in self.prompts:
+            _check_ids("prompt", prompt, 1)
+        _check_ids("tokens", self.tokens, 1)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """32 bytes that name the request."""
+        return hashlib.sha256(b"predict-next\0" + b"".join(map(_sha256, (self.tokens, *self.prompts)))).digest()
+
+
+@dataclass(frozen=True, eq=False)
+class NextTokens:
+    """Answer to `PredictNext`.
+
+    Attributes:
+        log_prob: [R, N] float32, log p of each token after each prompt, over all V logit columns.
+    """
+
+    log_prob: np.ndarray
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How continuations are drawn.
+
+    Attributes:
+        seed: 0 <= seed < 2**64, of the record: each draw depends on it, on the continuation's place and on the step.
+        temperature: divides the logits first.
+        top_k: only the k most probable tokens are drawn from, those that tie with the k-th too; 0 for all.
+        top_p: only the most probable tokens that together reach this probability, after top_k; 1 for all.
+    """
+
+    seed: int
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.seed < 2**64 and self.temperature > 0 and self.top_k >= 0 and 0 < self.top_p <= 1):
+            raise ValueError(f"not a way to sample: {self}")
+
+
+@dataclass(frozen=True, eq=False)
+class Generate:
+    """Ask for continuations of one prompt, or of several of its beginnings.
+
+    Attributes:
+        prompt: [P] int32, P >= 1.
+        max_new: most tokens of a continuation.
+        stop_ids: tokens that end a continuation; they are no part of it.
+        greedy: whether the greedy continuation of the whole prompt is asked; it comes first.
+        sampling: how the others are drawn; None for none.
+        starts: [n] int32, how many of the prompt's tokens each drawn continuation follows, 1 to P; the whole
+            prompt n times draws n continuations of it.
+    """
+
+    prompt: np.ndarray
+    max_new: int
+    stop_ids: tuple[int, ...] = ()
+    greedy: bool = True
+    sampling: Sampling | None = None
+    starts: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        _check_ids("prompt", self.prompt, 1)
+        if self.max_new < 1:
+            raise ValueError(f"max_new: expected at least 1, got {self.max_new}")
+        if (self.sampling is None) != (self.starts is None) or not (self.greedy or self.sampling):
+            raise ValueError("sampling and starts go together, and something must be asked")
+        if self.starts is not None:
+            _check_ids("starts", self.starts, 1)
+            if self.starts.min() < 1 or self.starts.max() > len(self.prompt):
+                raise ValueError(f"starts: expected 1 to {len(self.prompt)}")
+
+    @cached_property
+    def rows(self) -> int:
+        """How many continuations are asked."""
+        return self.greedy + (0 if self.starts is None else len(self.starts))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """32 bytes that name the request."""
+        how = repr((self.max_new, self.stop_ids, self.greedy, self.sampling)).encode()
+        starts = b"" if self.starts is None else self.starts.astype("<i4").tobytes()
+        parts = (hashlib.sha256(how).digest(), _sha256(self.prompt), starts)
+        return hashlib.sha256(b"generate\0" + b"".join(parts)).digest()
+
+
+@dataclass(frozen=True, eq=False)
+class Continuation:
+    """One continuation of a prompt.
+
+    Attributes:
+        ids: [n] int32, n at most `max_new`; without the token that ended it.
+        log_prob: [n] float32, log p of each under the model as it is, whatever the temperature.
+        entropy: [n] float32, entropy in nats of the model's distribution from which each was chosen, over all V.
+        ended: whether a stop token came.
+    """
+
+    ids: np.ndarray
+    log_prob: np.ndarray
+    entropy: np.ndarray
+    ended: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Continuations:
+    """Answer to `Generate`: the greedy one first if it was asked, then the drawn ones in the order of `starts`."""
+
+    rows: tuple[Continuation, ...]
+
+
+Request = ScoreTokens | ScoreTargets | PredictNext | Generate
+Answer = TokenStatistics | TargetLikelihoods | NextTokens | Continuations
 
 
 def _sha256(ids: np.ndarray) -> bytes:

@@ -51,6 +51,7 @@ class Tokenizer:
         vocabulary: number of its tokens, special ones included.
         largest_id: the largest id it can produce; a model needs more embedding rows than that.
         eos_id: id of the end-of-text token, or None.
+        pad_id: id of the padding token, or None; no text is ever padded with it, but generating it ends a text.
         special_ids: ids of tokens flagged special.
     """
 
@@ -76,10 +77,11 @@ class Tokenizer:
         self.vocabulary = self._fast.get_vocab_size(with_added_tokens=True)
         self.largest_id = max(self._fast.get_vocab(with_added_tokens=True).values(), default=-1)
         self.special_ids = frozenset(i for i, t in self._fast.get_added_tokens_decoder().items() if t.special)
-        self.eos_id = self._find_eos(directory)
+        self.eos_id = self._find_token(directory, "eos_token")
+        self.pad_id = self._find_token(directory, "pad_token")
 
-    def _find_eos(self, directory: Path) -> int | None:
-        for name, field in (("tokenizer_config.json", "eos_token"), ("config.json", "eos_token_id")):
+    def _find_token(self, directory: Path, token: str) -> int | None:
+        for name, field in (("tokenizer_config.json", token), ("config.json", f"{token}_id")):
             path = directory / name
             if not path.is_file():
                 continue
@@ -103,6 +105,26 @@ class Tokenizer:
     def adds_tokens(self) -> bool:
         """Whether it puts tokens of its own before or after every text (OLMo 2's does not)."""
         return len(self._fast.encode("").ids) > 0
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Ids that end what is generated: end of text and padding (generative spec, section 0)."""
+        return tuple(sorted({i for i in (self.eos_id, self.pad_id) if i is not None}))
+
+    def decode(self, ids: np.ndarray) -> str:
+        """What ids spell, special tokens left out."""
+        return self._fast.decode(ids.tolist(), skip_special_tokens=True)
+
+    def single_token(self, text: str) -> int | None:
+        """Id of a text that is one token; None if it takes several or none."""
+        (encoding,) = self._encode([text], add_special_tokens=False)
+        return encoding.ids[0] if len(encoding.ids) == 1 else None
+
+    def token_counts(self, text: str, ends: Sequence[int]) -> list[int]:
+        """How many of a text's tokens end at or before each of these characters (tokens cut by none of them)."""
+        (encoding,) = self._encode([text], add_special_tokens=True)
+        offsets = np.asarray([end for _, end in encoding.offsets])
+        return [int(np.searchsorted(offsets, end, side="right")) for end in ends]
 
     def encode(self, text: str, max_tokens: int) -> TokenizedText:
         """Ids of one text, cut on the right to `max_tokens`."""

@@ -5,7 +5,17 @@ import hashlib
 import numpy as np
 
 from olmodetect_jax.records import Record
-from olmodetect_jax.requests import ScoreTargets, ScoreTokens, TargetLikelihoods, TokenStatistics
+from olmodetect_jax.requests import (
+    Continuation,
+    Continuations,
+    Generate,
+    NextTokens,
+    PredictNext,
+    ScoreTargets,
+    ScoreTokens,
+    TargetLikelihoods,
+    TokenStatistics,
+)
 from olmodetect_jax.tokenization import TokenizedText
 
 
@@ -14,6 +24,8 @@ class StubTokenizer:
 
     special_ids = frozenset({ord("^")})
     eos_id = ord("$")
+    pad_id = None
+    stop_ids = (ord("$"),)
 
     def encode(self, text, max_tokens):
         ids = np.asarray([ord(c) for c in text[:max_tokens]], np.int32)
@@ -24,6 +36,15 @@ class StubTokenizer:
 
     def cut(self, text, max_tokens):
         return text[:max_tokens]
+
+    def decode(self, ids):
+        return "".join(chr(i) for i in ids if i not in self.special_ids)
+
+    def single_token(self, text):
+        return ord(text) if len(text) == 1 else None
+
+    def token_counts(self, text, ends):
+        return [min(end, len(text)) for end in ends]
 
     @staticmethod
     def text(ids):
@@ -40,8 +61,28 @@ def noise(*parts, size):
     return (-0.1 - 5 * np.random.default_rng(seed).random(size)).astype(np.float32)
 
 
+def continuation(request, row):
+    """Lower-case letters and spaces, at most `max_new` of them."""
+    drawn = row - request.greedy
+    start = len(request.prompt) if drawn < 0 else int(request.starts[drawn])
+    seed = "greedy" if drawn < 0 else f"{request.sampling} {drawn}"
+    digest = hashlib.sha256(seed.encode() + request.prompt[:start].tobytes()).digest()
+    generator = np.random.default_rng(int.from_bytes(digest[:8], "big"))
+    n = int(generator.integers(1, request.max_new + 1))
+    ids = generator.choice([ord(c) for c in "abcdefghij   "], n).astype(np.int32)
+    log_prob = (-0.1 - generator.random(n)).astype(np.float32)
+    return Continuation(ids, log_prob, generator.random(n).astype(np.float32) + np.float32(0.1), n < request.max_new)
+
+
 def answer(request):
     """Causal in that the statistics at a position depend on the ids up to it."""
+    if isinstance(request, PredictNext):
+        rows = [
+            noise(b"next", p.tobytes(), request.tokens.tobytes(), size=len(request.tokens)) for p in request.prompts
+        ]
+        return NextTokens(np.stack(rows))
+    if isinstance(request, Generate):
+        return Continuations(tuple(continuation(request, row) for row in range(request.rows)))
     if isinstance(request, ScoreTokens):
         log_prob = [noise(request.ids[: t + 1].tobytes(), size=1)[0] for t in range(1, len(request.ids))]
         log_prob = np.asarray(log_prob, np.float32)

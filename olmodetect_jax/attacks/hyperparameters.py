@@ -13,6 +13,7 @@ from olmodetect_jax.files import config_path, load_yaml
 Hyperparameters = Mapping[str, float | int | str]
 
 _SHARE, _POSITIVE, _COUNT = "a number above 0 and at most 1", "a number above 0", "an integer of at least 1"
+_SHARE_OR_0 = "a number from 0 to 1"
 _ALLOWED: dict[str, str | tuple[str, ...]] = {
     "min_k": _SHARE,
     "min_k_plus_plus": _SHARE,
@@ -22,6 +23,12 @@ _ALLOWED: dict[str, str | tuple[str, ...]] = {
     "recall_shots": _COUNT,
     "em_mia_base": ("loss", "zlib", "mink", "minkpp"),
     "camia_composition": ("edgington", "fisher", "george", "pearson"),
+    "neighborhood_score": ("d", "z"),
+    "guided_score": ("rouge_guided", "rouge_delta"),
+    "dcq_score": ("mean", "min", "kappa", "kappa_np"),
+    "cdd_ratio": _SHARE,
+    "cdd_length": _COUNT,
+    "cdd_alpha": _SHARE_OR_0,
 }
 NAMES = tuple(_ALLOWED)
 
@@ -58,10 +65,11 @@ def checked(name: str, value: Any) -> float | int | str:
     kind = int if allowed == _COUNT else float
     try:
         whole = not isinstance(value, float) or value.is_integer()
-        number = 0 if isinstance(value, bool) or (kind is int and not whole) else kind(value)
+        number = -1 if isinstance(value, bool) or (kind is int and not whole) else kind(value)
     except (TypeError, ValueError, OverflowError):
-        number = 0
-    if not 0 < number <= (1 if allowed == _SHARE else sys.float_info.max):
+        number = -1
+    large_enough = number >= 0 if allowed == _SHARE_OR_0 else number > 0
+    if not large_enough or not number <= (1 if allowed in (_SHARE, _SHARE_OR_0) else sys.float_info.max):
         raise UsageError(f"{name}: expected {allowed}, got {value!r}")
     return number
 

@@ -79,6 +79,7 @@ class OpenModel:
             protocol,
             max_tokens=min(protocol.max_tokens, self.context),
             window=min(protocol.window, self.context),
+            generation_context=min(protocol.generation_context, self.context),
         )
 
     def engine(self, score_dtype: str) -> AnswerRequests:

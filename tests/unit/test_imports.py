@@ -18,14 +18,19 @@ ALLOWED = {
     "records": {"errors"},
     "requests": set(),
     "protocol": BASE,
-    "tokenization": BASE,
+    "tokenization": BASE | {"chat"},
     "benchmark": BASE | {"records"},
-    "attacks": DATA,
+    "chat": BASE,
+    "neighbours": DATA,
+    "quiz": DATA,
+    "attacks": DATA | {"neighbours", "quiz"},
     "evaluation": DATA | {"attacks"},
     "report": DATA | {"attacks", "evaluation"},
     "runtime": BASE,
     "models": BASE,
     "scoring": BASE | {"requests", "models", "runtime"},
+    "generation": BASE | {"requests", "models", "runtime", "scoring"},
+    "engine": BASE | {"requests", "models", "scoring", "generation"},
     "tuning": BASE | {"models", "requests", "runtime"},
     "conversion": BASE | {"models"},
     "sample": DATA | {"attacks", "tuning", "conversion", "runtime", "models"},
@@ -34,7 +39,7 @@ ALLOWED = {
     "__main__": {"cli"},
     "__init__": set(),
 }
-JAX = {"models", "scoring", "tuning", "runtime", "conversion"}
+JAX = {"models", "scoring", "generation", "engine", "tuning", "runtime", "conversion"}
 FORBIDDEN = {"torch", "transformers", "pickle", "cloudpickle", "dill", "marshal", "shelve"}
 
 
