@@ -80,7 +80,7 @@ def bench_pairs(length: int = 256, prefixes: int = 4, targets: int = 32, rounds:
 
     from conversion import load_model_directory
     from olmodetect_jax import sample
-    from olmodetect_jax.scoring.engine import TOKEN_BUDGET
+    from olmodetect_jax.engine import TOKEN_BUDGET
     from olmodetect_jax.scoring.prefix import prefill, score_after
 
     platform = jax.devices()[0].platform
@@ -141,14 +141,8 @@ def bench_pairs(length: int = 256, prefixes: int = 4, targets: int = 32, rounds:
 def _transformers_loop(folder: Path, heads: np.ndarray, texts: np.ndarray) -> Callable[[], np.ndarray]:
     """The same numbers from transformers, one pair at a time, nothing shared: as the released code computes them."""
     import torch
-    from transformers import AutoModelForCausalLM
 
-    from conversion import load_model_directory
-    from conversion.export import export_hf
-    from olmodetect_jax import sample
-
-    export_hf(load_model_directory(sample.model_directory(), "float32"), folder, "float32")
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = _in_transformers(folder)
 
     def loop() -> np.ndarray:
         means = np.empty((len(heads), len(texts)), np.float32)
@@ -162,6 +156,93 @@ def _transformers_loop(folder: Path, heads: np.ndarray, texts: np.ndarray) -> Ca
         return means
 
     return loop
+
+
+def bench_generation(
+    prompts: int = 8, length: int = 256, samples: int = 50, new: int = 64, rounds: int = 3
+) -> dict[str, Any]:
+    """Many samples of some prompts on the embedded model, against transformers' `generate` prompt by prompt.
+
+    Both draw every token at temperature 0.8 from the 50 most probable ones and go on to the last token.
+    """
+    from flax import nnx
+
+    from conversion import load_model_directory
+    from olmodetect_jax import sample
+    from olmodetect_jax.generation.generator import Generator
+    from olmodetect_jax.generation.store import GenerationStore
+    from olmodetect_jax.models.sharding import make_mesh
+    from olmodetect_jax.requests import Generate, Sampling
+    from olmodetect_jax.scoring.kept import Provenance
+
+    compiled: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _, **what: (
+            compiled.append(what["fun_name"]) if event.endswith("backend_compile_duration") else None
+        )
+    )
+    loaded = load_model_directory(sample.model_directory(), "float32")
+    graph, params = nnx.split(loaded.module())
+    heads = np.random.default_rng(0).integers(2, 4096, (prompts, length)).astype(np.int32)
+    provenance = Provenance(loaded.weights_digest, "", "", "float32", "float32")
+    seeds = iter(range(10**6))
+
+    with tempfile.TemporaryDirectory() as folder:
+        store = GenerationStore(Path(folder) / "store", provenance)
+        generator = Generator(params, make_mesh(), store, graph=graph, config=loaded.config, token_budget=2048)
+
+        def ours() -> None:
+            starts = np.full(samples, length, np.int32)
+            how = [Sampling(next(seeds), 0.8, 50) for _ in heads]  # other seeds each time: nothing is in the store
+            asked = [Generate(h, new, (), False, s, starts) for h, s in zip(heads, how, strict=True)]
+            answers = generator.answer(asked)
+            assert all(len(row.ids) == new for answer in answers.values() for row in answer.rows)
+
+        ratio, ratios = paired_ratio(_transformers_samples(Path(folder) / "model", heads, samples, new), ours, rounds)
+    return {
+        "case": "generation",
+        "prompt_tokens": length,
+        "against_transformers": round(ratio, 2),
+        "against_transformers_ratios": [round(r, 2) for r in ratios],
+        "programs_compiled": [name for name in compiled if name in ("jit(fill)", "jit(decode)")],
+    }
+
+
+def _transformers_samples(folder: Path, heads: np.ndarray, samples: int, new: int) -> Callable[[], None]:
+    """The same from transformers, one prompt at a time with all its samples: as the released code asks for them."""
+    import torch
+
+    model = _in_transformers(folder)
+
+    def loop() -> None:
+        for head in heads:
+            ids = torch.from_numpy(head.astype(np.int64))[None]
+            model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=True,
+                temperature=0.8,
+                top_k=50,
+                num_return_sequences=samples,
+                min_new_tokens=new,
+                max_new_tokens=new,
+                pad_token_id=1,
+            )
+
+    return loop
+
+
+def _in_transformers(folder: Path) -> Any:
+    """The embedded model as transformers loads it."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from conversion import load_model_directory
+    from conversion.export import export_hf
+    from olmodetect_jax import sample
+
+    export_hf(load_model_directory(sample.model_directory(), "float32"), folder, "float32")
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 def bench_camia(tokens: int = 1000, copies: int = 3, texts: int = 40) -> dict[str, Any]:
@@ -187,6 +268,7 @@ def bench_camia(tokens: int = 1000, copies: int = 3, texts: int = 40) -> dict[st
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "statistics": bench_statistics,
     "pairs": bench_pairs,
+    "generation": bench_generation,
     "camia": bench_camia,
 }
 

@@ -83,18 +83,22 @@ class OpenModel:
         )
 
     def engine(self, score_dtype: str) -> AnswerRequests:
-        """What answers requests, keeping the answers below the run folder's `statistics/`.
+        """What answers requests, keeping the answers below the run folder's `statistics/` and `generations/`.
 
         Args:
             score_dtype: the protocol's.
         """
-        from olmodetect_jax.scoring.engine import Engine
-        from olmodetect_jax.scoring.store import Provenance, Store
+        from olmodetect_jax.engine import Engine
+        from olmodetect_jax.scoring.kept import Provenance
 
         loaded, options = self._loaded, self._options
         config = json.dumps(dataclasses.asdict(loaded.config), sort_keys=True)
         provenance = Provenance(loaded.weights_digest, self.tokenizer.digest, config, options.dtype, score_dtype)
-        store = Store(options.out / "statistics", provenance)
         return Engine(
-            loaded.module(), self._mesh, store, score_dtype=score_dtype, token_budget=options.token_budget
+            loaded.module(),
+            self._mesh,
+            options.out,
+            provenance,
+            score_dtype=score_dtype,
+            token_budget=options.token_budget,
         ).answer

@@ -1,4 +1,4 @@
-"""Attention with grouped key/value heads: causal over one text, and of many texts after one shared prefix.
+"""Attention with grouped key/value heads: over a text, of texts after a shared prefix, of one new token of many texts.
 
 Scores and softmax are float32 whatever the inputs' dtype. Dimensions: B batch, T query position, S key position,
 K key/value heads, G = N/K query heads of each, H head size.
@@ -84,6 +84,51 @@ def attention_after(
         own = _causal(queries, keys, values, a, b)
         chunks.append(_finish(_merge(Part(*(x.reshape(y.shape) for x, y in zip(before, own, strict=True))), own)))
     return _ungrouped(jnp.concatenate(chunks, axis=3)).astype(q.dtype).reshape(q.shape)
+
+
+def attention_step(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    prefix_k: jax.Array,
+    prefix_v: jax.Array,
+    starts: jax.Array,
+    own_k: jax.Array,
+    own_v: jax.Array,
+    own_seen: jax.Array,
+) -> jax.Array:
+    """Attention of one new token of each text over the prompt it continues, its own earlier tokens, and itself.
+
+    A prompt's keys and values exist once for the W texts that continue it.
+
+    Args:
+        q: [G, W, N, H], a token of each of W texts after each of G prompts.
+        k: [G, W, K, H].
+        v: [G, W, K, H].
+        prefix_k: [G, K, P, H], of the prompts.
+        prefix_v: [G, K, P, H].
+        starts: [G, W] int32, how many of the prompt's tokens each text follows.
+        own_k: [G, W, K, S, H], of the texts' earlier tokens, in any order.
+        own_v: [G, W, K, S, H].
+        own_seen: [G, W, S] bool, which of these there are.
+
+    Returns:
+        [G, W, N, H] in the dtype of q.
+    """
+    G, W, N, H = q.shape
+    K = k.shape[2]
+    grouped = q.reshape(G, W, K, N // K, H)
+    seen = jnp.arange(prefix_k.shape[2])[None, None, :] < starts[:, :, None]
+    before = _partial(jnp.moveaxis(grouped, 1, 3), prefix_k, prefix_v, seen[:, None, None])
+    before = Part(*(jnp.moveaxis(x, 3, 1)[:, :, :, :, None] for x in before))  # [G, W, K, N/K, 1, ...]
+    flat = grouped.reshape(G * W, K, N // K, 1, H)
+    own = _partial(flat, own_k.reshape(G * W, *own_k.shape[2:]), own_v.reshape(G * W, *own_v.shape[2:]),
+                   own_seen.reshape(G * W, 1, 1, 1, -1))  # fmt: skip
+    everything = jnp.ones((1, 1, 1, 1, 1), bool)
+    itself = _partial(flat, k.reshape(G * W, K, 1, H), v.reshape(G * W, K, 1, H), everything)
+    own = _merge(own, itself)
+    merged = _merge(before, Part(*(x.reshape(y.shape) for x, y in zip(own, before, strict=True))))
+    return _finish(merged).reshape(q.shape).astype(q.dtype)
 
 
 class Part(NamedTuple):

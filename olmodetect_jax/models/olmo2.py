@@ -20,7 +20,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 from olmodetect_jax.errors import UsageError
-from olmodetect_jax.models.attention import Prefix, attention_after, causal_attention
+from olmodetect_jax.models.attention import Prefix, attention_after, attention_step, causal_attention
 from olmodetect_jax.models.layers import INIT_STD, Linear, RMSNorm, rope_tables, rotate
 from olmodetect_jax.models.sharding import RULES, constrain, without_fsdp
 
@@ -220,6 +220,25 @@ class Olmo2(nnx.Module):
             lengths: [R] int32.
             rows: how R is split over the mesh.
         """
+        x, keys, values = self._read(ids, rows)
+        last = jnp.take_along_axis(x, jnp.maximum(lengths - 1, 0)[:, None, None], axis=1)
+        return Prefix(keys, values, lengths, self.norm(last)[:, 0])
+
+    def read_prompts(self, ids: jax.Array, rows: P) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Reads prompts once, for `step`.
+
+        Args:
+            ids: [G, P] int32, padded on the right.
+            rows: how G is split over the mesh.
+
+        Returns:
+            Final normed hidden states [G, P, D], keys and values, each [L, G, K, P, H].
+        """
+        x, keys, values = self._read(ids, rows)
+        return self.norm(x), jnp.swapaxes(keys, 2, 3), jnp.swapaxes(values, 2, 3)
+
+    def _read(self, ids: jax.Array, rows: P) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Hidden states before the last norm [R, P, D], and every layer's keys and values, each [L, R, P, K, H]."""
         rows3 = P(*rows, None, None)
         rope = self._rope(jnp.arange(ids.shape[1])[None, :])
 
@@ -228,8 +247,45 @@ class Olmo2(nnx.Module):
             return constrain(block.after_attention(x, causal_attention(q, k, v)), rows3), (k, v)
 
         x, (keys, values) = jax.lax.scan(layer, constrain(self.embed(ids), rows3), self.blocks)
-        last = jnp.take_along_axis(x, jnp.maximum(lengths - 1, 0)[:, None, None], axis=1)
-        return Prefix(keys, values, lengths, self.norm(last)[:, 0])
+        return x, keys, values
+
+    def step(
+        self,
+        ids: jax.Array,
+        positions: jax.Array,
+        prompts: tuple[jax.Array, jax.Array],
+        starts: jax.Array,
+        own: tuple[jax.Array, jax.Array],
+        seen: jax.Array,
+        rows: P,
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Reads one more token of W texts after each of G prompts.
+
+        Args:
+            ids: [G, W] int32, the tokens.
+            positions: [G, W] int32; they may go on past the trained context.
+            prompts: keys and values of `read_prompts`, each [L, G, K, P, H].
+            starts: [G, W] int32, how many of its prompt's tokens each text follows.
+            own: keys and values of the texts' earlier tokens, each [L, G, W, K, S, H].
+            seen: [G, W, S] bool, which of these there are.
+            rows: how the G * W texts are split over the mesh.
+
+        Returns:
+            Final normed hidden states [G, W, D], and the tokens' own keys and values, each [L, G, W, K, H].
+        """
+        G, W = ids.shape
+        rows3 = P(*rows, None, None)
+        rope = self._rope(positions.reshape(G * W, 1))
+
+        def layer(x: jax.Array, inputs: tuple[Block, Any, Any]) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+            block, prompt, earlier = inputs
+            q, k, v = (y.reshape(G, W, *y.shape[2:]) for y in block.projections(constrain(x, rows3), rope))
+            out = attention_step(q, k, v, *prompt, starts, *earlier, seen)
+            return constrain(block.after_attention(x, out.reshape(G * W, 1, *out.shape[2:])), rows3), (k, v)
+
+        x = constrain(self.embed(ids.reshape(G * W, 1)), rows3)
+        x, (keys, values) = jax.lax.scan(layer, x, (self.blocks, prompts, own))
+        return self.norm(x).reshape(G, W, -1), keys, values
 
     def hidden_after(self, prefix: Prefix, ids: jax.Array, rows: P) -> jax.Array:
         """Final normed hidden states of texts that each follow every prefix.

@@ -8,10 +8,10 @@ import pytest
 from conversion import load_model_directory
 from olmodetect_jax import sample
 from olmodetect_jax.benchmark import read_benchmark, tree_of
+from olmodetect_jax.engine import Engine
 from olmodetect_jax.models.sharding import leaf_sharding, make_mesh
 from olmodetect_jax.requests import ScoreTokens
-from olmodetect_jax.scoring.engine import Engine
-from olmodetect_jax.scoring.store import Provenance, Store
+from olmodetect_jax.scoring.kept import Provenance
 from olmodetect_jax.tokenization import Tokenizer
 from tests import tolerances as tol
 
@@ -19,8 +19,8 @@ from tests import tolerances as tol
 def answers(tmp_path, texts, dtype="float32", logits_dtype="float32"):
     mesh = make_mesh()
     loaded = load_model_directory(sample.model_directory(), dtype, lambda p, s: leaf_sharding(mesh, p, s))
-    store = Store(tmp_path, Provenance(loaded.weights_digest, "t", "c", dtype, logits_dtype))
-    scorer = Engine(loaded.module(), mesh, store, score_dtype=logits_dtype)
+    provenance = Provenance(loaded.weights_digest, "t", "c", dtype, logits_dtype)
+    scorer = Engine(loaded.module(), mesh, tmp_path, provenance, score_dtype=logits_dtype)
     requests = [ScoreTokens(t.ids) for t in Tokenizer(sample.model_directory()).encode_all(texts, 1024)]
     found = scorer.answer(requests)
     return [found[r.digest] for r in requests]

@@ -21,13 +21,13 @@ from olmodetect_jax.attacks.recall import conditional_mean
 from olmodetect_jax.attacks.reductions import mean as mean_of
 from olmodetect_jax.attacks.reductions import smallest_count, total
 from olmodetect_jax.attacks.zlib import Zlib, compressed_length
+from olmodetect_jax.engine import Engine
 from olmodetect_jax.models.sharding import leaf_sharding, make_mesh
 from olmodetect_jax.protocol import load_protocol
 from olmodetect_jax.records import read_jsonl, scored_text
 from olmodetect_jax.requests import ScoreTargets, ScoreTokens, Targets
-from olmodetect_jax.scoring.engine import Engine
+from olmodetect_jax.scoring.kept import Provenance
 from olmodetect_jax.scoring.statistics import logit_statistics, released_statistics, token_statistics
-from olmodetect_jax.scoring.store import Provenance, Store
 from tests import tolerances as tol
 
 AUDITED = load_protocol("audited")
@@ -277,7 +277,7 @@ def test_tiny_olmo2_after_a_prefix(tiny, tmp_path, kind):
         cases = [(p, t, ll, e["ll_unconditional"]) for t, e in expected.items() for p, ll in e["cond_ll"].items()]
     texts = sorted({t for _, t, _, _ in cases})
     targets = Targets(ids[t] for t in texts)
-    engine = Engine(module, make_mesh(), Store(tmp_path, Provenance("w", "t", "c", "float32", "float32")))
+    engine = Engine(module, make_mesh(), tmp_path, Provenance("w", "t", "c", "float32", "float32"))
     alone = {t: ScoreTokens(ids[t]) for t in texts}
     after = {
         (p, t): ScoreTargets(np.concatenate([ids[t if name == "itself" else name] for name in p.split("+")]), targets)

@@ -7,13 +7,14 @@ import pytest
 from flax import nnx
 
 from conversion import load_model_directory
+from olmodetect_jax.engine import Engine
 from olmodetect_jax.errors import OlmoDetectError, StoreError, UsageError
 from olmodetect_jax.models.sharding import leaf_sharding, make_mesh, parse_mesh
 from olmodetect_jax.requests import ScoreTargets, ScoreTokens, Targets
 from olmodetect_jax.scoring import prefix as prefix_module
-from olmodetect_jax.scoring.engine import Engine
+from olmodetect_jax.scoring.kept import Provenance
 from olmodetect_jax.scoring.planning import plan_targets, prefix_bucket
-from olmodetect_jax.scoring.store import Provenance, Store
+from olmodetect_jax.scoring.store import Store
 from tests import tolerances as tol
 
 
@@ -25,8 +26,8 @@ def ids_of(lengths, seed=0):
 def engine(golden, out, mesh="data=8", name="tiny_olmo2_gqa", score_dtype="float32", **options):
     places = make_mesh(parse_mesh(mesh))
     loaded = load_model_directory(golden / name, "float32", lambda p, s: leaf_sharding(places, p, s))
-    store = Store(out, Provenance(loaded.weights_digest, "tokenizer", "config", "float32", score_dtype))
-    return Engine(loaded.module(), places, store, score_dtype=score_dtype, **options)
+    provenance = Provenance(loaded.weights_digest, "tokenizer", "config", "float32", score_dtype)
+    return Engine(loaded.module(), places, out, provenance, score_dtype=score_dtype, **options)
 
 
 def from_scratch(engine, prefix, target, upcast=False):

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from conversion import load_model_directory
+from olmodetect_jax.engine import Engine
 from olmodetect_jax.errors import OlmoDetectError, StoreError, UsageError
 from olmodetect_jax.models.sharding import leaf_sharding, make_mesh, parse_mesh
 from olmodetect_jax.requests import ScoreTokens, TokenStatistics
 from olmodetect_jax.scoring import scorer as scorer_module
-from olmodetect_jax.scoring.engine import Engine
+from olmodetect_jax.scoring.kept import Provenance
 from olmodetect_jax.scoring.planning import Batch, bucket_of, make_plan, padded_ids, padding_share
 from olmodetect_jax.scoring.scorer import Scorer
-from olmodetect_jax.scoring.store import Provenance, Store
+from olmodetect_jax.scoring.store import Store
 from tests import tolerances as tol
 
 
@@ -31,8 +32,8 @@ def requests_of(lengths, seed=0, vocabulary=64):
 def engine(golden, out, mesh="data=8", name="tiny_olmo2_gqa", **options):
     places = make_mesh(parse_mesh(mesh))
     loaded = load_model_directory(golden / name, "float32", lambda p, s: leaf_sharding(places, p, s))
-    store = Store(out, Provenance(loaded.weights_digest, "tokenizer", "config", "float32", "float32"))
-    return Engine(loaded.module(), places, store, **options)
+    provenance = Provenance(loaded.weights_digest, "tokenizer", "config", "float32", "float32")
+    return Engine(loaded.module(), places, out, provenance, **options)
 
 
 def as_bytes(answers):
@@ -180,7 +181,7 @@ def test_store_names_what_is_damaged(golden, tmp_path):
     plan.write_text("{}")
     with pytest.raises(StoreError, match=plan.name):
         engine(golden, tmp_path).answer(requests_of([9, 10], seed=3))
-    (provenance,) = tmp_path.rglob("provenance.json")
+    (provenance,) = (tmp_path / "statistics").rglob("provenance.json")
     provenance.write_text(json.dumps({"weights_digest": "else"}))
     with pytest.raises(StoreError, match="provenance"):
         engine(golden, tmp_path)
@@ -287,8 +288,8 @@ def test_bfloat16_in_any_batch(golden, tmp_path):
     requests = requests_of(LENGTHS)
 
     def answer(name, budget):
-        store = Store(tmp_path / name, Provenance(loaded.weights_digest, "t", "c", "bfloat16", "float32"))
-        return Engine(loaded.module(), places, store, token_budget=budget).answer(requests)
+        provenance = Provenance(loaded.weights_digest, "t", "c", "bfloat16", "float32")
+        return Engine(loaded.module(), places, tmp_path / name, provenance, token_budget=budget).answer(requests)
 
     one, many = answer("one", 1), answer("many", 16_384)
     for digest in one:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
 from olmodetect_jax.errors import UsageError
+from olmodetect_jax.generation.generator import Generator
+from olmodetect_jax.generation.store import GenerationStore
 from olmodetect_jax.models.sharding import row_parts
-from olmodetect_jax.requests import Answer, Request, ScoreTargets, ScoreTokens
+from olmodetect_jax.requests import Answer, Generate, Request, ScoreTargets, ScoreTokens
+from olmodetect_jax.scoring.kept import Provenance
 from olmodetect_jax.scoring.prefix import PrefixScorer
 from olmodetect_jax.scoring.scorer import Scorer
 from olmodetect_jax.scoring.statistics import Rounding, sizes
@@ -21,13 +26,14 @@ TOKEN_BUDGET = {"cpu": 2_048}
 
 
 class Engine:
-    """A model on a mesh, with a store."""
+    """A model on a mesh, with a store for each kind of answer."""
 
     def __init__(
         self,
         model: nnx.Module,
         mesh: Mesh,
-        store: Store,
+        folder: Path,
+        provenance: Provenance,
         *,
         score_dtype: Literal["float32", "bfloat16"] = "float32",
         token_budget: int | None = None,
@@ -35,13 +41,16 @@ class Engine:
         """Takes a model whose weights already lie on `mesh`.
 
         Args:
-            model: has `hidden`, `prefill`, `hidden_after`, `head_kernel` and `config`.
+            model: has `hidden`, `prefill`, `hidden_after`, `read_prompts`, `step`, `head_kernel` and `config`.
             mesh: from `make_mesh`.
-            store: where answers are kept.
+            folder: answers are kept in its `statistics/` and `generations/`.
+            provenance: what decides them.
             score_dtype: `float32`, or `bfloat16` to round as the released code does.
             token_budget: tokens of a batch on each place that rows are split over, padding included; None takes what
                 suits the platform.
         """
+        store = Store(folder / "statistics", provenance)
+        generations = GenerationStore(folder / "generations", provenance)
         graph, params = nnx.split(model)
         parts = row_parts(mesh)
         platform = mesh.devices.flat[0].platform
@@ -52,6 +61,9 @@ class Engine:
         self._score_dtype = score_dtype
         self._texts = Scorer(params, mesh, store, token_budget=token_budget, **program)
         self._pairs = PrefixScorer(params, mesh, store, token_budget=token_budget, **program)
+        self._generator = Generator(
+            params, mesh, generations, graph=graph, config=model.config, token_budget=token_budget
+        )
 
     def answer(self, requests: Sequence[Request]) -> Mapping[bytes, Answer]:
         """Answers distinct requests, by digest.
@@ -64,9 +76,11 @@ class Engine:
         answers: dict[bytes, Answer] = {}
         for upcast in (False, True):
             rounding = self._rounding(upcast)
-            asked = [r for r in requests if r.upcast == upcast]
-            answers |= self._texts.answer([r for r in asked if isinstance(r, ScoreTokens)], rounding)
-            answers |= self._pairs.answer([r for r in asked if isinstance(r, ScoreTargets)], rounding)
+            texts = [r for r in requests if isinstance(r, ScoreTokens) and r.upcast == upcast]
+            pairs = [r for r in requests if isinstance(r, ScoreTargets) and r.upcast == upcast]
+            answers |= self._texts.answer(texts, rounding)
+            answers |= self._pairs.answer(pairs, rounding)
+        answers |= self._generator.answer([r for r in requests if isinstance(r, Generate)])
         return answers
 
     def _rounding(self, upcast: bool) -> Rounding:
@@ -76,11 +90,19 @@ class Engine:
 
     def _check(self, requests: Sequence[Request]) -> None:
         targets = {id(r.targets): r.targets for r in requests if isinstance(r, ScoreTargets)}
-        texts = [r.ids if isinstance(r, ScoreTokens) else r.prefix for r in requests]
-        texts += [t for own in targets.values() for t in own]
+        texts = [t for own in targets.values() for t in own]
+        for request in requests:
+            texts += _own_ids(request)
         largest = max((int(t.max()) for t in texts), default=0)
         if largest >= self._vocabulary:  # a lookup beyond the embedding would return something, not fail
             raise UsageError(
                 f"the tokenizer made the id {largest}, but the model has {self._vocabulary} embedding rows; "
                 "this is another model's tokenizer"
             )
+
+
+def _own_ids(request: Request) -> list[np.ndarray]:
+    """The ids of a request that are not looked up together with others'."""
+    if isinstance(request, ScoreTokens):
+        return [request.ids]
+    return [request.prefix if isinstance(request, ScoreTargets) else request.prompt]
