@@ -14,8 +14,9 @@ from olmodetect_jax.errors import UsageError
 from olmodetect_jax.generation.generator import Generator
 from olmodetect_jax.generation.store import GenerationStore
 from olmodetect_jax.models.sharding import row_parts
-from olmodetect_jax.requests import Answer, Generate, Request, ScoreTargets, ScoreTokens
+from olmodetect_jax.requests import Answer, Generate, PredictNext, Request, ScoreTargets, ScoreTokens
 from olmodetect_jax.scoring.kept import Provenance
+from olmodetect_jax.scoring.next_tokens import NextTokenScorer
 from olmodetect_jax.scoring.prefix import PrefixScorer
 from olmodetect_jax.scoring.scorer import Scorer
 from olmodetect_jax.scoring.statistics import Rounding, sizes
@@ -61,6 +62,7 @@ class Engine:
         self._score_dtype = score_dtype
         self._texts = Scorer(params, mesh, store, token_budget=token_budget, **program)
         self._pairs = PrefixScorer(params, mesh, store, token_budget=token_budget, **program)
+        self._next = NextTokenScorer(params, mesh, store, graph=graph, token_budget=token_budget)
         self._generator = Generator(
             params, mesh, generations, graph=graph, config=model.config, token_budget=token_budget
         )
@@ -80,6 +82,7 @@ class Engine:
             pairs = [r for r in requests if isinstance(r, ScoreTargets) and r.upcast == upcast]
             answers |= self._texts.answer(texts, rounding)
             answers |= self._pairs.answer(pairs, rounding)
+        answers |= self._next.answer([r for r in requests if isinstance(r, PredictNext)])
         answers |= self._generator.answer([r for r in requests if isinstance(r, Generate)])
         return answers
 
@@ -105,4 +108,6 @@ def _own_ids(request: Request) -> list[np.ndarray]:
     """The ids of a request that are not looked up together with others'."""
     if isinstance(request, ScoreTokens):
         return [request.ids]
+    if isinstance(request, PredictNext):
+        return [request.tokens, *request.prompts]
     return [request.prefix if isinstance(request, ScoreTargets) else request.prompt]

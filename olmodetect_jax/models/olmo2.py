@@ -288,17 +288,17 @@ class Olmo2(nnx.Module):
         return self.norm(x).reshape(G, W, -1), keys, values
 
     def hidden_after(self, prefix: Prefix, ids: jax.Array, rows: P) -> jax.Array:
-        """Final normed hidden states of texts that each follow every prefix.
+        """Final normed hidden states of texts that follow prefixes.
 
         Args:
             prefix: of `prefill`.
-            ids: [B, T] int32, padded on the right.
+            ids: [R, B, T] int32, B texts after each of R prefixes, padded on the right.
             rows: how the R * B pairs, the prefix outer, are split over the mesh.
 
         Returns:
             [R, B, T, D] in the weights' dtype.
         """
-        R, (B, T) = prefix.lengths.shape[0], ids.shape
+        R, B, T = ids.shape
         rows3 = P(*rows, None, None)
         rope = self._rope(jnp.repeat(prefix.lengths[:, None] + jnp.arange(T)[None, :], B, axis=0))
 
@@ -308,7 +308,7 @@ class Olmo2(nnx.Module):
             out = attention_after(*own, prefix_k, prefix_v, prefix.lengths)
             return constrain(block.after_attention(x, out.reshape(R * B, T, *out.shape[3:])), rows3), None
 
-        x = constrain(self.embed(jnp.tile(ids, (R, 1))), rows3)
+        x = constrain(self.embed(ids.reshape(R * B, T)), rows3)
         x, _ = jax.lax.scan(layer, x, (self.blocks, prefix.keys, prefix.values))
         return self.norm(x).reshape(R, B, T, -1)
 

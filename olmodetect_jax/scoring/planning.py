@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,10 +38,16 @@ def bucket_of(length: int) -> int:
 
 
 def make_plan(requests: Sequence[ScoreTokens], *, token_budget: int, row_multiple: int) -> list[Batch]:
+    """`plan_lengths` for texts by themselves."""
+    lengths = {r.digest: len(r.ids) for r in requests}
+    return plan_lengths(lengths, token_budget=token_budget, row_multiple=row_multiple)
+
+
+def plan_lengths(lengths: Mapping[bytes, int], *, token_budget: int, row_multiple: int) -> list[Batch]:
     """Groups distinct requests into batches: one shape a bucket, rows filled evenly.
 
     Args:
-        requests: distinct requests in any order.
+        lengths: tokens of each request, by digest.
         token_budget: tokens of a batch, padding included; a text longer than it runs alone.
         row_multiple: rows are a multiple of this (the places that rows are split over).
 
@@ -49,8 +55,8 @@ def make_plan(requests: Sequence[ScoreTokens], *, token_budget: int, row_multipl
         Batches, longest bucket first, so that memory runs out at once or not at all.
     """
     by_bucket: dict[int, list[bytes]] = {}
-    for request in requests:
-        by_bucket.setdefault(bucket_of(len(request.ids)), []).append(request.digest)
+    for digest, length in lengths.items():
+        by_bucket.setdefault(bucket_of(length), []).append(digest)
     plan = []
     for bucket, digests in sorted(by_bucket.items(), reverse=True):
         digests.sort()

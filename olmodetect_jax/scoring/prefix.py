@@ -80,7 +80,7 @@ def score_after(
         head = model.head_kernel()
         logits = jnp.einsum("rd,dv->rv", prefix.last, head, preferred_element_type=jnp.float32)
         first = log_softmax(logits, rounding)[:, ids[:, 0]]
-        hidden = model.hidden_after(prefix, ids, rows).reshape(R * B, T, -1)
+        hidden = model.hidden_after(prefix, jnp.broadcast_to(ids[None], (R, B, T)), rows).reshape(R * B, T, -1)
         targets = jnp.tile(jnp.concatenate([ids[:, 1:], jnp.zeros_like(ids[:, :1])], axis=1), (R, 1))
         log_probs = token_log_probs(hidden, head, targets, tile=tile, group=group, rounding=rounding)
     others = jnp.maximum(lengths - 1, 0)

@@ -1,7 +1,7 @@
 """The engine's store for what was scored.
 
-Files are `batch-*.safetensors`, texts with their statistics, and `rows-*.safetensors`, likelihoods of targets after
-some prefixes, a row each.
+Files are `batch-*.safetensors`, texts with their statistics, `rows-*.safetensors`, likelihoods of targets after some
+prefixes, a row each, and `next-*.safetensors`, log-probabilities of single tokens after prompts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from olmodetect_jax.requests import ScoreTokens, TokenStatistics
+from olmodetect_jax.requests import NextTokens, ScoreTokens, TokenStatistics
 from olmodetect_jax.scoring.kept import Kept, Provenance, damage_named, digests_of, read_arrays
 from olmodetect_jax.scoring.planning import Batch
 
@@ -32,6 +32,9 @@ class Store(Kept):
         self.rows: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
         for file in self.files("rows"):
             self.rows = _read_rows(file) | self.rows
+        self.next_tokens: dict[bytes, NextTokens] = {}
+        for file in self.files("next"):
+            self.next_tokens = _read_next(file) | self.next_tokens
 
     def known(self, digest: bytes) -> bool:
         """Whether the answer to a request is there."""
@@ -61,6 +64,24 @@ class Store(Kept):
         """
         self.write("rows", digests, {"first": first, "rest": rest})
         self.rows.update(zip(digests, zip(first, rest, strict=True), strict=True))
+
+    def add_next(self, digests: Sequence[bytes], answers: Sequence[np.ndarray]) -> None:
+        """Writes the answers to some `PredictNext` with the same tokens, which `next_tokens` then holds by digest.
+
+        Args:
+            digests: of the requests.
+            answers: [R_i, N] float32 each.
+        """
+        counts = np.array([len(a) for a in answers], np.int32)
+        self.write("next", digests, {"counts": counts, "log_prob": np.concatenate(answers)})
+        self.next_tokens.update(zip(digests, map(NextTokens, answers), strict=True))
+
+
+def _read_next(path: Path) -> dict[bytes, NextTokens]:
+    with damage_named(path):
+        arrays = read_arrays(path)
+        parts = np.split(arrays["log_prob"], np.cumsum(arrays["counts"])[:-1])
+        return dict(zip(digests_of(arrays), map(NextTokens, parts), strict=True))
 
 
 def _read_batch(path: Path) -> dict[bytes, TokenStatistics]:
