@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from olmodetect_jax.chat import ChatTemplate
 from olmodetect_jax.errors import DataError, UsageError
 from olmodetect_jax.files import parse_json
 
@@ -47,6 +48,8 @@ class Tokenizer:
     """A model directory's `tokenizer.json`.
 
     Attributes:
+        directory: the model directory.
+        path: the file.
         digest: SHA-256 of the file, hex: two tokenizers with the same digest make the same ids.
         vocabulary: number of its tokens, special ones included.
         largest_id: the largest id it can produce; a model needs more embedding rows than that.
@@ -63,6 +66,7 @@ class Tokenizer:
         """
         from tokenizers import Tokenizer as FastTokenizer
 
+        self.directory = directory
         self.path = directory / "tokenizer.json"
         try:
             content = self.path.read_bytes()
@@ -110,6 +114,27 @@ class Tokenizer:
     def stop_ids(self) -> tuple[int, ...]:
         """Ids that end what is generated: end of text and padding (generative spec, section 0)."""
         return tuple(sorted({i for i in (self.eos_id, self.pad_id) if i is not None}))
+
+    @property
+    def has_chat(self) -> bool:
+        """Whether the model has a chat template; one without is a base model."""
+        return self._chat is not None
+
+    def chat_ids(self, content: str) -> np.ndarray:
+        """Ids of one user turn in the model's chat template, up to where its answer begins: [P] int32.
+
+        The template writes its own first token, so the tokenizer adds none.
+
+        Raises:
+            UsageError: the model has no chat template, or it fails.
+        """
+        if self._chat is None:
+            raise UsageError(
+                f"{self.directory}: no chat template, so this is a base model, which answers no questions; leave "
+                "self_critique out of --attacks, or add a chat_template.jinja"
+            )
+        (encoding,) = self._encode([self._chat.prompt(content)], add_special_tokens=False)
+        return np.asarray(encoding.ids, np.int32)
 
     def decode(self, ids: np.ndarray) -> str:
         """What ids spell, special tokens left out."""
@@ -164,6 +189,10 @@ class Tokenizer:
             return self._fast.encode_batch(texts, add_special_tokens=add_special_tokens)
         except Exception as error:  # tokenizers raises bare Exception, for a text it has no token for
             raise DataError(f"{self.path}: cannot encode a text: {error}") from None
+
+    @cached_property
+    def _chat(self) -> ChatTemplate | None:
+        return ChatTemplate.load(self.directory)
 
     @cached_property
     def _known(self) -> dict[tuple[str, int], TokenizedText]:

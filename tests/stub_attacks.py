@@ -26,6 +26,7 @@ class StubTokenizer:
     eos_id = ord("$")
     pad_id = None
     stop_ids = (ord("$"),)
+    has_chat = True
 
     def encode(self, text, max_tokens):
         ids = np.asarray([ord(c) for c in text[:max_tokens]], np.int32)
@@ -36,6 +37,9 @@ class StubTokenizer:
 
     def cut(self, text, max_tokens):
         return text[:max_tokens]
+
+    def chat_ids(self, content):
+        return self.encode(f"[{content}]", 10**6).ids
 
     def decode(self, ids):
         return "".join(chr(i) for i in ids if i not in self.special_ids)

@@ -11,6 +11,14 @@ from olmodetect_jax.errors import DataError
 VOCABULARY = 4096
 END_OF_TEXT, PAD = "<|endoftext|>", "<|pad|>"
 _CONTEXT = 1024
+# In the form of OLMo 2's. Answers end with the end-of-text token; the sample has no other to begin a chat with.
+_CHAT = (
+    "{{ eos_token }}{% for message in messages %}"
+    "{{ '<|' + message['role'] + '|>\n' + message['content'] }}"
+    "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}"
+    "{% if not (loop.last and message['role'] == 'assistant') %}{{ '\n' }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
+)
 # OLMo 2's rule for what one token may span: contractions, words, up to three digits, punctuation, white space.
 _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -56,6 +64,7 @@ def tokenizer_config() -> dict[str, object]:
         "pad_token": PAD,
         "unk_token": None,
         "clean_up_tokenization_spaces": False,
+        "chat_template": _CHAT,
     }
 
 
