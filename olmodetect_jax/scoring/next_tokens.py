@@ -107,10 +107,12 @@ class Branch:
 
 
 def branches_of(request: PredictNext) -> list[Branch]:
-    """A request's prompts but the first, the longest rest first: alike lengths then meet in a batch."""
+    """A request's prompts that are not the first again, the longest rest first: alike lengths then meet in a batch."""
     trunk = request.prompts[0]
     found = []
-    for place, prompt in enumerate(request.prompts[1:], 1):
+    for place, prompt in enumerate(request.prompts):
+        if np.array_equal(prompt, trunk):
+            continue  # it takes the first one's answer
         n = min(len(trunk), len(prompt) - 1)
         differs = np.flatnonzero(trunk[:n] != prompt[:n])
         start = int(differs[0]) if len(differs) else n
@@ -129,7 +131,7 @@ class NextTokenScorer:
             mesh: from `make_mesh`.
             store: where answers are kept.
             graph: the model without its weights.
-            token_budget: tokens of a batch's first prompts on each place that rows are split over, padding included.
+            token_budget: tokens that are read at once on each place that rows are split over, padding included.
         """
         self._params = params
         self._mesh = mesh
@@ -145,14 +147,16 @@ class NextTokenScorer:
         # A batch that was begun is run in the very shape it was planned in: the same bytes after a kill.
         plan = self._store.unfinished(missing, self._parts)
         left = missing - {d for batch in plan for d in batch.digests}
+        # By the longest prompt, not the first: a branch may be longer than its trunk, and must fit too.
+        longest = {d: max(map(len, by_digest[d].prompts)) for d in left}
         fresh = []
         for tokens in sorted({by_digest[d].tokens.tobytes() for d in left}):
-            same = {d: len(by_digest[d].prompts[0]) for d in left if by_digest[d].tokens.tobytes() == tokens}
+            same = {d: longest[d] for d in left if by_digest[d].tokens.tobytes() == tokens}
             fresh += plan_lengths(same, token_budget=self._budget, row_multiple=self._parts)
         if fresh:
             self._store.keep_plan(fresh)
         with progress("Asking what comes next", sum(len(by_digest[d].prompts) for d in missing), unit="prompts") as say:
-            running: tuple[Batch, list] | None = None
+            running: tuple[Batch, tuple] | None = None
             for batch in [*plan, *fresh, None]:
                 current = batch or (running and running[0])
                 if current is None:
@@ -164,15 +168,20 @@ class NextTokenScorer:
                 running = started
         return {d: self._store.next_tokens[d] for d in by_digest}
 
-    def _start(self, batch: Batch, requests: Mapping[bytes, PredictNext]) -> list[tuple[list[int], jax.Array]]:
-        """For each reading of the batch: which prompt of each request it was (-1 for none), and [R, N]."""
+    def _start(
+        self, batch: Batch, requests: Mapping[bytes, PredictNext]
+    ) -> tuple[jax.Array, list[tuple[list[int], jax.Array]]]:
+        """Answers [R, N] to the first prompts; then for each further reading whose they are, and the answers.
+
+        A reading's places say which prompt of each request it was, -1 for none.
+        """
         own = [requests[d] for d in batch.digests]
         tokens = jax.device_put(own[0].tokens, NamedSharding(self._mesh, P(None)))
         with jax.set_mesh(self._mesh):
             ids, lengths = self._put([r.prompts[0] for r in own], batch)
             room = prefix_bucket(batch.bucket)
             trunks, first = read_trunks(self._params, ids, lengths, tokens, graph=self._graph, room=room)
-            found = [([0] * len(own), first)]
+            found = []
             branches = [branches_of(r) for r in own]
             for nth in range(max(map(len, branches))):
                 these = [b[nth] if nth < len(b) else Branch(-1, 0, np.zeros(0, np.int32)) for b in branches]
@@ -182,7 +191,7 @@ class NextTokenScorer:
                 starts = jax.device_put(starts, NamedSharding(self._mesh, ROWS))
                 read = read_branches(self._params, trunks, starts, ids, lengths, tokens, graph=self._graph)
                 found.append(([b.place for b in these], read))
-        return found
+        return first, found
 
     def _put(self, texts: Sequence[np.ndarray], batch: Batch, bucket: int = 0) -> tuple[jax.Array, jax.Array]:
         lengths = np.zeros(batch.rows, np.int32)
@@ -194,9 +203,14 @@ class NextTokenScorer:
         )
 
     def _finish(
-        self, batch: Batch, found: list[tuple[list[int], jax.Array]], requests: Mapping[bytes, PredictNext]
+        self,
+        batch: Batch,
+        results: tuple[jax.Array, list[tuple[list[int], jax.Array]]],
+        requests: Mapping[bytes, PredictNext],
     ) -> int:
-        answers = [np.empty((len(requests[d].prompts), len(requests[d].tokens)), np.float32) for d in batch.digests]
+        first, found = results
+        counts = [len(requests[d].prompts) for d in batch.digests]
+        answers = [np.repeat(row[None], n, axis=0) for row, n in zip(np.asarray(first), counts, strict=False)]
         for places, read in found:
             values = np.asarray(read)
             for row, place in enumerate(places):
