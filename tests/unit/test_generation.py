@@ -21,10 +21,10 @@ from tests import tolerances as tol
 GOLDEN = "selfcrit_cdd_dcq_neigh_tiny_olmo2.json"
 
 
-def engine(golden, out, mesh="data=8", name="tiny_olmo2_gqa", token_budget=1024):
+def engine(golden, out, mesh="data=8", name="tiny_olmo2_gqa", token_budget=1024, dtype="float32"):
     places = make_mesh(parse_mesh(mesh))
-    loaded = load_model_directory(golden / name, "float32", lambda p, s: leaf_sharding(places, p, s))
-    provenance = Provenance(loaded.weights_digest, "tokenizer", "config", "float32", "float32")
+    loaded = load_model_directory(golden / name, dtype, lambda p, s: leaf_sharding(places, p, s))
+    provenance = Provenance(loaded.weights_digest, "tokenizer", "config", dtype, "float32")
     return Engine(loaded.module(), places, out, provenance, token_budget=token_budget)
 
 
@@ -138,6 +138,20 @@ def test_samples_differ_by_seed_and_by_place_only(golden, tmp_path):
     assert len({tuple(t) for t in tokens(answers[many.digest])}) > 5
 
 
+@pytest.mark.parametrize("max_new", [12, 37])
+def test_a_text_that_waits_for_a_place_is_the_one_that_does_not(golden, tmp_path, max_new):
+    """In turns of 16, begun at different steps, against all at once."""
+    asked = [sampled(p, 30, max_new, seed=i) for i, p in enumerate(prompts([12, 30, 7]))]
+    at_once = [sampled(r.prompt, 50, max_new, seed=i) for i, r in enumerate(asked)]
+    made = generator(golden, tmp_path)
+    answers = made.answer([*asked, *at_once])
+    for one, other in zip(asked, at_once, strict=True):
+        assert (Shape.of(one).width, Shape.of(other).width) == (16, 52)
+        whole = answers[other.digest]
+        assert_alike(answers[one.digest], type(whole)(whole.rows[:31]))
+        assert {len(c.ids) for c in whole.rows} > {max_new}  # some ended, some did not
+
+
 def test_branches_of_a_prompt(golden, tmp_path):
     """A draw after the first n tokens is the draw from a prompt of these n tokens."""
     (prompt,) = prompts([40])
@@ -151,17 +165,18 @@ def test_branches_of_a_prompt(golden, tmp_path):
         assert_alike(type(answer)((answer.rows[place],)), type(answer)((alone,)))
 
 
-def test_log_probs_are_those_of_scoring(golden, tmp_path):
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", tol.BFLOAT16_LAYOUT)])
+def test_log_probs_are_those_of_scoring(golden, tmp_path, dtype, tolerance):
     """Three hundred decoded tokens against one pass over them, far past the trained context."""
     (prompt,) = prompts([17])
     request = Generate(prompt, 300)
-    made = engine(golden, tmp_path)
+    made = engine(golden, tmp_path, dtype=dtype)
     (text,) = made.answer([request])[request.digest].rows
     assert len(text.ids) == 300 and not text.ended
     scored = ScoreTokens(np.concatenate([prompt, text.ids]))
     statistics = made.answer([scored])[scored.digest]
-    np.testing.assert_allclose(text.log_prob, statistics.log_prob[len(prompt) - 1 :], atol=1e-4)
-    np.testing.assert_allclose(text.entropy, -statistics.mean[len(prompt) - 1 :], atol=1e-4)
+    np.testing.assert_allclose(text.log_prob, statistics.log_prob[len(prompt) - 1 :], atol=tolerance)
+    np.testing.assert_allclose(text.entropy, -statistics.mean[len(prompt) - 1 :], atol=tolerance)
 
 
 def test_a_run_that_was_killed_goes_on_with_the_same_bytes(golden, tmp_path, monkeypatch):
