@@ -46,6 +46,11 @@ def _benchmark(path: Path | None) -> Path | None:
     return sample.benchmark_directory() if str(path) == "sample" and not Path("sample").exists() else path
 
 
+def _ids(text: str | None) -> list[str] | None:
+    """What stands between commas; None for None."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
 @app.callback(invoke_without_command=True)
 def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
     if version:
@@ -58,7 +63,9 @@ def quickstart(
     out: Annotated[Path, typer.Option(help="Run folder to make.")] = Path("quickstart"),
     attacks: Attacks = "all",
     limit: Limit = None,
-    full: Annotated[bool, typer.Option("--full", help="EMMIA compares all records, not 20 of each class.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="EMMIA and the generative attacks take all records, not 20 and 10 a class.")
+    ] = False,
 ) -> None:
     """Tune, score and evaluate the embedded model: table and report.
 
@@ -138,6 +145,20 @@ def score(
     em_mia_limit: Annotated[
         int | None, typer.Option(help="EMMIA compares N records of each class only, drawn by a hash of their text.")
     ] = None,
+    generation_limit: Annotated[
+        int | None, typer.Option(help="The generative attacks take N records of each class only, drawn in that way.")
+    ] = None,
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=FILE: your wording of a prompt; guided, general, critique, dcq_quiz or sources."),
+    ] = None,
+    quiz: Annotated[
+        Path | None, typer.Option(help="What `olmodetect quiz` made, for dcq; the benchmark folder's own if left out.")
+    ] = None,
+    neighbours: Annotated[
+        Path | None,
+        typer.Option(help="What `olmodetect neighbours` made, for neighborhood; by the model itself if left out."),
+    ] = None,
     split: Annotated[str, typer.Option(help="test or dev.")] = "test",
     variant: Annotated[str, typer.Option(help="matched or shifted.")] = "matched",
     size: Annotated[
@@ -163,17 +184,19 @@ def score(
     from olmodetect_jax.commands.options import ScoreOptions
     from olmodetect_jax.commands.score import score as run
 
-    chosen = [s.strip() for s in subsets.split(",") if s.strip()] if subsets is not None else None
     options = ScoreOptions(
         model=_model(model), out=out, benchmark=_benchmark(benchmark), texts=texts, reference=reference, dev=dev,
         attacks=attacks, protocol=protocol, settings=tuple(setting or ()), hyperparameters=hyperparameters,
-        em_mia_limit=em_mia_limit, split=split, variant=variant, size=size, subsets=chosen, limit=limit, dtype=dtype,
+        em_mia_limit=em_mia_limit, generation_limit=generation_limit, prompts=tuple(prompt or ()), quiz=quiz,
+        neighbours=neighbours, split=split, variant=variant, size=size, subsets=_ids(subsets), limit=limit, dtype=dtype,
         mesh=mesh, token_budget=token_budget, frequencies=frequencies,
     )  # fmt: skip
     scores = run(options)
-    missing = sum(s.missing is not None for column in scores.values() for s in column)
-    total = sum(map(len, scores.values()))
-    print(f"{out}: {total - missing} scores, {missing} missing; next: olmodetect evaluate {out}")
+    found = [s for column in scores.values() for s in column]
+    left_out = sum(s.left_out for s in found)
+    missing = sum(s.missing is not None for s in found) - left_out
+    more = f", {left_out} left out by choice" if left_out else ""
+    print(f"{out}: {len(found) - missing - left_out} scores, {missing} missing{more}; next: olmodetect evaluate {out}")
 
 
 @app.command()
@@ -190,6 +213,7 @@ def tune(
     """
     from rich.console import Console
 
+    from olmodetect_jax.commands.rerun import tuned_command
     from olmodetect_jax.commands.tune import tune_run
     from olmodetect_jax.evaluation.tuning import print_tuning, read_tuning
     from olmodetect_jax.report.tuning_plot import write_tuning_plot
@@ -197,7 +221,7 @@ def tune(
     tune_run(run, attacks=attacks, mesh=mesh)
     write_tuning_plot(run)
     print_tuning(read_tuning(run), Console())
-    print(f"{run / 'hyperparameters.yaml'}; next: olmodetect score --hyperparameters {run / 'hyperparameters.yaml'} …")
+    print(f"{run / 'hyperparameters.yaml'}; next: {tuned_command(run)}")
 
 
 @app.command()
@@ -262,6 +286,32 @@ def frequencies(
 
     table = run(texts, _model(model), out, max_tokens=max_tokens)
     print(f"{out}: {table.documents} documents, {table.counts.sum()} tokens")
+
+
+@app.command()
+def neighbours(
+    texts: Annotated[Path, typer.Argument(help="Benchmark folder, the word sample, or a JSONL file of texts.")],
+    filler: Annotated[Path, typer.Option(help="Directory of a T5 or of a masked language model (Hugging Face).")],
+    out: Annotated[Path, typer.Option(help="File to write, or to go on with after a kill.")],
+    window: Annotated[
+        str, typer.Option(help="kept or flattened: the white space of long texts; the protocol's neighborhood_window.")
+    ] = "kept",
+    seed_rule: Annotated[
+        str, typer.Option(help="text or file: what gaps are drawn by; the protocol's neighborhood_seed.")
+    ] = "text",
+    size: Annotated[str | None, typer.Option(help="1b, 7b, 13b or 32b; all of the benchmark's if left out.")] = None,
+    subsets: Annotated[str | None, typer.Option(help="Subset ids separated by commas; all if left out.")] = None,
+) -> None:
+    """Fill gaps of texts with another model's words, for neighborhood. Needs torch.
+
+    Example: olmodetect neighbours BENCHMARK --filler t5-large --out neighbours.jsonl
+    """
+    from olmodetect_jax.commands.neighbours import make_neighbours
+
+    made = make_neighbours(
+        _benchmark(texts), filler, out, seed_rule=seed_rule, window=window, size=size, subsets=_ids(subsets)
+    )
+    print(f"{out}: neighbours of {len(made.by_key)} texts; next: olmodetect score --neighbours {out}")
 
 
 @app.command()

@@ -24,6 +24,8 @@ from olmodetect_jax.scoring.store import Store
 
 # A CPU wants a batch's activations in its cache, an accelerator wants its units filled.
 TOKEN_BUDGET = {"cpu": 2_048}
+# Keys and values that generation may hold, in tokens, for each token of the budget.
+KV_SHARE = {"cpu": 8}
 
 
 class Engine:
@@ -64,7 +66,12 @@ class Engine:
         self._pairs = PrefixScorer(params, mesh, store, token_budget=token_budget, **program)
         self._next = NextTokenScorer(params, mesh, store, graph=graph, token_budget=token_budget)
         self._generator = Generator(
-            params, mesh, generations, graph=graph, config=model.config, token_budget=token_budget
+            params,
+            mesh,
+            generations,
+            graph=graph,
+            config=model.config,
+            kv_tokens=KV_SHARE.get(platform, 2) * token_budget,
         )
 
     def answer(self, requests: Sequence[Request]) -> Mapping[bytes, Answer]:
@@ -82,8 +89,9 @@ class Engine:
             pairs = [r for r in requests if isinstance(r, ScoreTargets) and r.upcast == upcast]
             answers |= self._texts.answer(texts, rounding)
             answers |= self._pairs.answer(pairs, rounding)
-        answers |= self._next.answer([r for r in requests if isinstance(r, PredictNext)])
-        answers |= self._generator.answer([r for r in requests if isinstance(r, Generate)])
+        rounding = self._rounding(upcast=True)
+        answers |= self._next.answer([r for r in requests if isinstance(r, PredictNext)], rounding)
+        answers |= self._generator.answer([r for r in requests if isinstance(r, Generate)], rounding)
         return answers
 
     def _rounding(self, upcast: bool) -> Rounding:

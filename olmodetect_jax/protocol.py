@@ -16,6 +16,7 @@ from olmodetect_jax.files import config_path, load_yaml
 
 PRESETS = ("audited", "paper", "release")
 _EM_MIA = ("em_mia", "em_mia_best_of_four")
+_GENERATIVE = ("neighborhood", "guided", "dcq", "cdd", "self_critique")
 _LIKELIHOOD = ("ppl", "zlib", "lower", "min_k", "min_k_plus_plus", "dc_pdd", "pac", "recall", *_EM_MIA, "camia")
 
 
@@ -42,7 +43,7 @@ class Protocol:
         text_span: the text that Zlib's byte count, Lower's lower-casing and PAC's swaps see: the span that was scored,
             or the full text although only its first `max_tokens` tokens were scored.
         score_dtype: type in which token statistics and their sums and means are rounded; `bfloat16` reproduces
-            the released scores' grid.
+            the released scores' grid (of what is generated or quizzed, the logits only are rounded).
         special_ids: what happens when a special token's id is among a text's targets: the record is flagged
             in its score line, or the command ends with an error that names it. A final end-of-text id is
             always dropped from the targets of PPL, Zlib, Lower, MinK and MinK++ instead.
@@ -95,7 +96,7 @@ class Protocol:
         cdd_top_k: CDD samples from the k most probable tokens; 0 from all. The paper does not mention the released
             code's 50, a default of its library.
         self_critique_problem: Self-Critique's problem is the text's first user turn, or the whole text, role tags and
-            all.
+            all (in DPO the user turn, as in the released pairs).
         self_critique_new_tokens: most tokens of each of Self-Critique's two answers.
         self_critique_cut: the first answer is always cut so that the critique fits the context, or only where the
             released rule leaves it any room (it then runs past the context).
@@ -105,7 +106,7 @@ class Protocol:
     max_tokens: int = choice(*_LIKELIHOOD, others=(128,))
     window: int = choice("recall", *_EM_MIA, "camia", others=(512,))
     text_span: Literal["scored", "full"] = choice("zlib", "lower", "pac", *_EM_MIA)
-    score_dtype: Literal["float32", "bfloat16"] = choice(*_LIKELIHOOD, "neighborhood")
+    score_dtype: Literal["float32", "bfloat16"] = choice(*_LIKELIHOOD, *_GENERATIVE)
     special_ids: Literal["flag", "error"] = choice("ppl", "zlib", "lower", "min_k", "min_k_plus_plus")
     tuning_non_finite: Literal["drop", "fill"] = choice("min_k", "min_k_plus_plus")
     zlib_numerator: Literal["sum", "mean"] = choice("zlib")
@@ -133,7 +134,7 @@ class Protocol:
     camia_p_value: Literal["mid", "rank"] = choice("camia")
     camia_score: Literal["p_value", "statistic"] = choice("camia")
     camia_tuning: Literal["leave_one_out", "released"] = choice("camia")
-    generation_context: int = choice("neighborhood", "guided", "dcq", "cdd", "self_critique", least=128, others=(512,))
+    generation_context: int = choice(*_GENERATIVE, least=128, others=(512,))
     neighborhood_window: Literal["kept", "flattened"] = choice("neighborhood")
     neighborhood_seed: Literal["text", "file"] = choice("neighborhood")
     guided_cut: Literal["first_piece", "right"] = choice("guided")

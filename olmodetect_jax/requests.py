@@ -251,7 +251,7 @@ class Continuation:
     Attributes:
         ids: [n] int32, n at most `max_new`; without the token that ended it.
         log_prob: [n] float32, log p of each under the model as it is, whatever the temperature.
-        entropy: [n] float32, entropy in nats of the model's distribution from which each was chosen, over all V.
+        entropy: [n] float32, entropy in nats of the model's distribution at each, over all V, whatever the temperature.
         ended: whether a stop token came.
     """
 

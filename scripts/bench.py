@@ -189,13 +189,13 @@ def bench_generation(
 
     with tempfile.TemporaryDirectory() as folder:
         store = GenerationStore(Path(folder) / "store", provenance)
-        generator = Generator(params, make_mesh(), store, graph=graph, config=loaded.config, token_budget=2048)
+        generator = Generator(params, make_mesh(), store, graph=graph, config=loaded.config, kv_tokens=16_384)
 
         def ours() -> None:
             starts = np.full(samples, length, np.int32)
             how = [Sampling(next(seeds), 0.8, 50) for _ in heads]  # other seeds each time: nothing is in the store
             asked = [Generate(h, new, (), False, s, starts) for h, s in zip(heads, how, strict=True)]
-            answers = generator.answer(asked)
+            answers = generator.answer(asked, "none")
             assert all(len(row.ids) == new for answer in answers.values() for row in answer.rows)
 
         ratio, ratios = paired_ratio(_transformers_samples(Path(folder) / "model", heads, samples, new), ours, rounds)

@@ -52,6 +52,7 @@ MANIFEST: dict[str, Any] = {
     "hyperparameters": {"min_k": 0.2, "min_k_plus_plus": 0.2, "dc_pdd_alpha": 0.01},
     "em_mia_limit": None,
     "frequencies": None,
+    "generation": {},
     "attacks": [],
     "subsets": [],
     "libraries": {"jax": "0.10.2", "flax": "0.12.8", "numpy": "2.4.6", "tokenizers": "0.23.3"},

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from olmodetect_jax.attacks.base import LEFT_OUT, Answers, Group, Requests, Score, ScoredText, text_hash
+from olmodetect_jax.attacks.base import Answers, Group, Requests, Score, ScoredText
 from olmodetect_jax.attacks.conditional import score_texts_and
 from olmodetect_jax.attacks.em_mia_iterations import (
     AUCS,
@@ -63,14 +62,12 @@ class Pairs:
 
     Attributes:
         texts: one a record, cut to EMMIA's window.
-        left_out: places of the records that a limit leaves out, and why.
         usable: [N], places of the records that take part.
         pool: [K], which of the N are targets: all of them unless the protocol draws a pool.
         conditional: [N, K], mean log-probability of each target after each prefix, its first token left aside.
     """
 
     texts: list[ScoredText]
-    left_out: dict[int, str]
     usable: np.ndarray
     pool: np.ndarray
     conditional: np.ndarray
@@ -82,12 +79,9 @@ class EmMia:
 
     Attributes:
         base: the scores it starts from, one of `BASES`; the protocol can ask for the best of all four instead.
-        limit: records of each class (and side) that take part, those with the smallest hash of their text; None for
-            all.
     """
 
     base: str
-    limit: int | None = None
     id: ClassVar[str] = "em_mia"
     needs_dev: ClassVar[bool] = False
 
@@ -103,7 +97,7 @@ class EmMia:
             DataError: the protocol needs the true labels and a record has none, or a class is absent.
         """
         labelled = protocol.em_mia_choice == "best_of_four"
-        return (yield from _requests(group, tokenizer, protocol, self.limit, labelled=labelled))
+        return (yield from _requests(group, tokenizer, protocol, labelled=labelled))
 
     def score(self, group: Group, answers: Pairs, protocol: Protocol) -> list[Score]:
         """The scores after the last step."""
@@ -116,13 +110,8 @@ class EmMia:
 
 @dataclass(frozen=True)
 class EmMiaBestOfFour:
-    """EMMIA as the paper's table reports it: the base score that turned out best on the very labels it is judged by.
+    """EMMIA as the paper's table reports it: the base score that turned out best on the very labels it is judged by."""
 
-    Attributes:
-        limit: as in `EmMia`.
-    """
-
-    limit: int | None = None
     id: ClassVar[str] = "em_mia_best_of_four"
     needs_dev: ClassVar[bool] = False
 
@@ -132,7 +121,7 @@ class EmMiaBestOfFour:
         Raises:
             DataError: a record has no label, or a class is absent.
         """
-        return (yield from _requests(group, tokenizer, protocol, self.limit, labelled=True))
+        return (yield from _requests(group, tokenizer, protocol, labelled=True))
 
     def score(self, group: Group, answers: Pairs, protocol: Protocol) -> list[Score]:
         """The scores after the last step from the base with the best AUC."""
@@ -144,14 +133,12 @@ class EmMiaBestOfFour:
 
 
 def _requests(
-    group: Group, tokenizer: Tokenizer, protocol: Protocol, limit: int | None, *, labelled: bool
+    group: Group, tokenizer: Tokenizer, protocol: Protocol, *, labelled: bool
 ) -> Generator[Requests, Answers, Pairs]:
     texts = [r.text for r in group.records]
     width, upcast = window_of(group, protocol), protocol.score_dtype == "bfloat16"
     cut = tokenizer.encode_all(texts, width)
     usable = [i for i, t in enumerate(cut) if texts[i] and len(t.ids) > 1]
-    left_out = _beyond(group.records, usable, limit)
-    usable = [i for i in usable if i not in left_out]
     records = [group.records[i] for i in usable]
     if labelled and len(records) > 1:
         members_of(records)
@@ -166,21 +153,7 @@ def _requests(
         for s, tokens in zip(scored, cut, strict=True)
     ]
     conditional = np.reshape([a.rest for a in answers], (len(usable), len(pool)))
-    return Pairs(short, left_out, np.asarray(usable, np.intp), pool, conditional.astype(np.float64))
-
-
-def _beyond(records: Sequence[Record], usable: Sequence[int], limit: int | None) -> dict[int, str]:
-    """Places of the usable records that a limit leaves out, and why; the ids decide between equal texts."""
-    if limit is None:
-        return {}
-    reason = f"{LEFT_OUT}--em-mia-limit takes {limit} records of each class"
-    seen: Counter[int | None] = Counter()
-    beyond = {}
-    for i in sorted(usable, key=lambda i: (text_hash(records[i].text), records[i].record_id)):
-        seen[records[i].label] += 1
-        if seen[records[i].label] > limit:
-            beyond[i] = reason
-    return beyond
+    return Pairs(short, np.asarray(usable, np.intp), pool, conditional.astype(np.float64))
 
 
 def members_of(records: Sequence[Record]) -> np.ndarray:
@@ -260,8 +233,7 @@ def _best(groups: Sequence[Group], outcomes: Sequence[Outcome]) -> str:
 
 def _scores_of(pairs: Pairs, outcome: Outcome, name: str, *, chosen: bool) -> list[Score]:
     """One score a record of one side."""
-    reasons = dict(pairs.left_out)
-    reasons |= dict.fromkeys(
+    reasons = dict.fromkeys(
         outcome.in_the_way.tolist(), "a likelihood of this text, or one after it or before it, is 0 or no finite number"
     )
     values: dict[int, float] = {}

@@ -64,17 +64,20 @@ def run_jobs(jobs: Mapping[Key, Job], tokenizer: Tokenizer, answer: AnswerReques
         asked = asked_next
     scores = {}
     for key, job in jobs.items():
-        columns = _score(job, list(sides[key].values()), [finished[key, side] for side in sides[key]])
+        groups, answers = list(sides[key].values()), [finished[key, side] for side in sides[key]]
+        columns = score_sides(job.attack, groups, answers, job.protocol)
         of_side = dict(zip(sides[key], map(iter, columns), strict=True))
         scores[key] = [next(of_side[r.side]) for r in job.group.records]
     return scores
 
 
-def _score(job: Job, groups: Sequence[Group], answers: Sequence[Any]) -> list[list[Score]]:
-    """The scores of each side."""
-    if isinstance(job.attack, ScoresSidesTogether):
-        return job.attack.score_sides(groups, answers, job.protocol)
-    return [job.attack.score(group, own, job.protocol) for group, own in zip(groups, answers, strict=True)]
+def score_sides(
+    attack: Attack, groups: Sequence[Group], answers: Sequence[Any], protocol: Protocol
+) -> list[list[Score]]:
+    """The scores of each side's group, from what the attack's `requests` returned for it."""
+    if isinstance(attack, ScoresSidesTogether):
+        return attack.score_sides(groups, answers, protocol)
+    return [attack.score(group, own, protocol) for group, own in zip(groups, answers, strict=True)]
 
 
 def _sides(group: Group) -> dict[str, Group]:

@@ -20,7 +20,7 @@ from olmodetect_jax.requests import Continuation, Generate
 from olmodetect_jax.tokenization import Tokenizer
 
 RESERVE = 50  # tokens that the released rule keeps free for the critique's own words
-_USER_TURN = re.compile(r"<\|user\|>\n(.*?)(?:\n<\|assistant\|>|\Z)", re.DOTALL)
+_USER_TURN = re.compile(r"<\|user\|>[^\S\n]*\n(.*?)(?:\n<\|assistant\|>|\Z)", re.DOTALL)
 _ELSEWHERE = LEFT_OUT + "Self-Critique is for DPO and RLVR (and the sample's MBPP), whose texts pose a problem"
 _REJECTED = LEFT_OUT + "the pair's problem is asked once, with its chosen answer"
 _NO_PROBLEM = "its user turn is empty: there is no problem to ask"
@@ -52,9 +52,12 @@ def released_cap(context: int, prompt: int, max_new: int) -> int:
     return context - prompt - max_new - RESERVE
 
 
-def problem_of(text: str, protocol: Protocol) -> str:
-    """What the model is asked: the text's first user turn, up to the answer in it, or the whole text."""
-    turn = _USER_TURN.search(text) if protocol.self_critique_problem == "user_turn" else None
+def problem_of(text: str, domain: str | None, protocol: Protocol) -> str:
+    """What the model is asked: the text's first user turn, up to the answer in it, or the whole text.
+
+    A text of DPO ends with an answer, which the released pairs do not show: always the user turn there.
+    """
+    turn = _USER_TURN.search(text) if domain == "dpo" or protocol.self_critique_problem == "user_turn" else None
     return text if turn is None else turn[1].strip()
 
 
@@ -99,7 +102,9 @@ class SelfCritique:
         written, questions = [], []
         for record in group.records:
             n_tokens = tokenizer.encode(record.text, protocol.generation_context).n_tokens
-            question = self._hole(record, group.domain) or self._question(record.text, tokenizer, protocol)
+            question = self._hole(record, group.domain) or self._question(
+                record.text, group.domain, tokenizer, protocol
+            )
             if isinstance(question, str):
                 written.append(Written(n_tokens, hole=question))
                 continue
@@ -123,9 +128,9 @@ class SelfCritique:
             return _REJECTED
         return None if record.text else NO_TEXT
 
-    def _question(self, text: str, tokenizer: Tokenizer, protocol: Protocol) -> _Question | str:
+    def _question(self, text: str, domain: str | None, tokenizer: Tokenizer, protocol: Protocol) -> _Question | str:
         """What is asked about a text, or why nothing can be."""
-        problem, context = problem_of(text, protocol), protocol.generation_context
+        problem, context = problem_of(text, domain, protocol), protocol.generation_context
         if not problem:
             return _NO_PROBLEM
         prompt, most = tokenizer.chat_ids(problem), protocol.self_critique_new_tokens
@@ -164,4 +169,9 @@ class SelfCritique:
 
 def _answered(written: Written, first: Continuation, second: Continuation, cut: bool) -> Written:
     hole = None if len(first.ids) and len(second.ids) else _NO_ANSWER
-    return dataclasses.replace(written, rows=(first, second), hole=hole, note=_CUT if cut else written.note)
+    return dataclasses.replace(
+        written,
+        rows=(first, second),
+        hole=hole,
+        note="; ".join(n for n in (written.note, _CUT if cut else None) if n) or None,
+    )

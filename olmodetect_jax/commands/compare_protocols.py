@@ -9,16 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from olmodetect_jax.attacks.base import Group, Score
-from olmodetect_jax.attacks.frequencies import FILE_NAME as TABLE
 from olmodetect_jax.attacks.hyperparameters import Hyperparameters, checked, search_space
-from olmodetect_jax.attacks.registry import Settings, build_attacks
-from olmodetect_jax.attacks.rounds import Job, run_jobs
+from olmodetect_jax.attacks.registry import build_attacks
+from olmodetect_jax.attacks.rounds import run_jobs
 from olmodetect_jax.benchmark import Tree, tree_of
-from olmodetect_jax.commands.inputs import read_dev, read_inputs
+from olmodetect_jax.commands.inputs import jobs_of, read_dev, read_inputs
 from olmodetect_jax.commands.open_model import OpenModel, open_tokenizer
 from olmodetect_jax.commands.options import ScoreOptions
-from olmodetect_jax.commands.rerun import dev_of, manifest_of, options_of, require_same_model, require_same_texts
+from olmodetect_jax.commands.rerun import (
+    dev_of,
+    manifest_of,
+    options_of,
+    require_same_files,
+    require_same_model,
+    require_same_texts,
+)
 from olmodetect_jax.commands.run_folder import run_lock
+from olmodetect_jax.commands.settings import generation_facts, settings_of
 from olmodetect_jax.commands.tune import chosen_values, tune_attacks
 from olmodetect_jax.errors import OlmoDetectError
 from olmodetect_jax.evaluation.aggregate import aggregate, attack_domains, mean
@@ -37,7 +44,9 @@ class _Comparison:
 
     def __init__(self, options: ScoreOptions, manifest: Mapping[str, Any], hyperparameters: Hyperparameters):
         self.tree: Tree = tree_of(options.benchmark)
-        self._settings = Settings(hyperparameters, options.frequencies or options.model / TABLE, options.em_mia_limit)
+        self._settings = settings_of(options, hyperparameters)
+        facts = generation_facts(build_attacks(manifest["attacks"], self._settings), self._settings)
+        require_same_files(options.out, manifest["generation"], facts)
         self._model = OpenModel(options, open_tokenizer(options.model))
         require_same_model(options.out, manifest, self._model.facts["model"]["weights_digest"])
         size = self._model.facts["model"]["size"]
@@ -63,8 +72,7 @@ class _Comparison:
             curves = tune_attacks(ids, settings, self._dev, capped, self._model.tokenizer, answer)
             values = {**settings.hyperparameters, **chosen_values(curves, protocol)}
             settings = dataclasses.replace(settings, hyperparameters=values)
-        made = build_attacks(attacks, settings)
-        jobs = {(a.id, s): Job(a, group, capped) for a in made for s, group in self._groups.items()}
+        jobs = jobs_of(build_attacks(attacks, settings), self._groups, capped)
         scores = run_jobs(jobs, self._model.tokenizer, answer)
         return {name: self._over_all(name, scores) for name in attacks}
 
@@ -74,8 +82,9 @@ class _Comparison:
         return self._engines[score_dtype]
 
     def _over_all(self, attack: str, scores: Mapping[tuple[str, str], list[Score]]) -> float | None:
-        values = {name: _auc(group, scores[attack, name]) for name, group in self._groups.items()}
-        if len(values) < len(self.tree.subsets):  # a run of some subsets has no All: their plain mean instead
+        groups = self._groups
+        values = {name: _auc(group, scores[attack, name]) for name, group in groups.items() if (attack, name) in scores}
+        if len(groups) < len(self.tree.subsets):  # a run of some subsets has no All: their plain mean instead
             return mean(values.values())
         return aggregate(values, self.tree, domains=attack_domains(attack, self.tree)).all
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from olmodetect_jax import sample
 from olmodetect_jax.attacks.base import TITLES, Attack, Group
+from olmodetect_jax.attacks.registry import Settings, attack_ids, build_attacks
+from olmodetect_jax.attacks.rounds import Job
 from olmodetect_jax.benchmark import Subset, read_benchmark, tree_of
 from olmodetect_jax.commands.options import ScoreOptions
 from olmodetect_jax.errors import DataError, MissingFilesError, UsageError
+from olmodetect_jax.evaluation.aggregate import DOMAINS_OF, is_defined_on
 from olmodetect_jax.evaluation.runs import REFERENCE, TEXTS
+from olmodetect_jax.protocol import Protocol
 from olmodetect_jax.records import MEMBER, NON_MEMBER, Record, read_records
+from olmodetect_jax.tokenization import Tokenizer
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,25 +145,66 @@ def _first(records: list[Record], limit: int | None) -> list[Record]:
     return kept
 
 
-def attacks_that_can_run(attacks: Sequence[Attack], asked: str, inputs: Inputs) -> list[Attack]:
-    """Leaves out of `all` what the records do not allow, and says so.
+def attacks_that_can_run(asked: str, settings: Settings, inputs: Inputs, tokenizer: Tokenizer) -> list[Attack]:
+    """Makes the attacks that were asked for; leaves out of `all` what cannot be run here, and says so.
 
     Args:
-        attacks: those that were asked for.
         asked: as the user wrote it: an attack that is named there is never left out.
+        settings: what they are made from.
         inputs: the records.
+        tokenizer: the model's.
 
     Raises:
-        UsageError: an attack that was named cannot run; says why.
+        UsageError: an attack that was named cannot run, or there is nothing to make it from; says why.
     """
-    reasons = {a.id: inputs.no_dev for a in attacks if a.needs_dev and inputs.no_dev}
+    ids = attack_ids(asked)
     named = {name.strip() for name in asked.split(",")}
+    reasons = _in_the_way(settings, inputs, tokenizer)
+    attacks = build_attacks([name for name in ids if name not in reasons], settings)
+    if inputs.no_dev:
+        reasons |= {a.id: inputs.no_dev for a in attacks if a.needs_dev}
     for name, reason in reasons.items():
         if name in named:
             raise UsageError(f"--attacks {name}: {reason}")
-    if TEXTS in inputs.groups:  # comparing every text with every other is a study of a set, not a score of a text
-        pairs = "compares every text with every other; name it in --attacks to have it"
-        reasons |= {a.id: pairs for a in attacks if a.id in ("em_mia", "em_mia_best_of_four") and a.id not in named}
-    for name, reason in reasons.items():
-        print(f"left out: {TITLES[name]}: {reason}", file=sys.stderr)
+    if TEXTS in inputs.groups:
+        advice = "name it in --attacks to have it"
+        unasked = {
+            # comparing every text with every other is a study of a set, not a score of a text
+            "em_mia": f"compares every text with every other; {advice}",
+            "em_mia_best_of_four": f"compares every text with every other; {advice}",
+            "self_critique": f"answers the question at the start of a chat; {advice}",
+        }
+        reasons = {name: reason for name, reason in unasked.items() if name not in named} | reasons
+    for name in ids:
+        if name in reasons:
+            print(f"left out: {TITLES[name]}: {reasons[name]}", file=sys.stderr)
     return [a for a in attacks if a.id not in reasons]
+
+
+def _in_the_way(settings: Settings, inputs: Inputs, tokenizer: Tokenizer) -> dict[str, str]:
+    """Attack id to the reason for which it cannot even be made."""
+    reasons = {}
+    if settings.quiz is None:
+        reasons["dcq"] = "needs a quiz on these texts: make one with `olmodetect quiz` and give it with --quiz FILE"
+    if not tokenizer.has_chat:
+        reasons["self_critique"] = f"needs a chat template, and {tokenizer.path.parent} has none"
+    elif not any(is_defined_on("self_critique", group.domain) for group in inputs.groups.values()):
+        domains = ", ".join(DOMAINS_OF["self_critique"])
+        reasons["self_critique"] = f"needs texts with a question in them, of the domains {domains}"
+    return reasons
+
+
+def jobs_of(attacks: Iterable[Attack], groups: Mapping[str, Group], protocol: Protocol) -> dict[tuple[str, str], Job]:
+    """Every attack on every subset that it is defined on, by (attack id, subset).
+
+    Args:
+        attacks: as made.
+        groups: by subset.
+        protocol: already capped by the model's context.
+    """
+    return {
+        (attack.id, name): Job(attack, group, protocol)
+        for attack in attacks
+        for name, group in groups.items()
+        if is_defined_on(attack.id, group.domain)
+    }

@@ -16,10 +16,18 @@ from conversion.digest import weights_digest
 from conversion.export import export_hf
 from conversion.model import LoadedModel
 from olmodetect_jax import sample
-from olmodetect_jax.attacks.frequencies import FILE_NAME, build_table
+from olmodetect_jax.attacks.frequencies import FILE_NAME as TABLE
+from olmodetect_jax.attacks.frequencies import build_table
+from olmodetect_jax.attacks.generative import GENERATIVE
+from olmodetect_jax.attacks.hyperparameters import search_space
 from olmodetect_jax.commands.options import ScoreOptions
 from olmodetect_jax.commands.score import score
+from olmodetect_jax.commands.shipped import FILE_NAME, NEW_TOKENS
+from olmodetect_jax.commands.tune import tune
+from olmodetect_jax.commands.tuned import FILE_NAME as HYPERPARAMETERS
+from olmodetect_jax.commands.tuned import load_tuned
 from olmodetect_jax.evaluation.tables import evaluate
+from olmodetect_jax.evaluation.tuning import FILE_NAME as TUNING
 from olmodetect_jax.files import write_json
 from olmodetect_jax.models.olmo2 import Olmo2Config
 from olmodetect_jax.models.registry import FAMILIES
@@ -117,7 +125,7 @@ def _train_model(data: SampleData, directory: Path, recipe: Recipe) -> tuple[dic
         max_tokens=4096,
         source="texts of the sample's sources in neither class and never trained on",
     )
-    table.save(directory / FILE_NAME)
+    table.save(directory / TABLE)
     digest = load_model_directory(directory, "bfloat16").weights_digest
     losses = {
         stage: {"first": values[0], "last": values[-1], "steps": len(values)} for stage, values in history.items()
@@ -128,6 +136,33 @@ def _train_model(data: SampleData, directory: Path, recipe: Recipe) -> tuple[dic
 def _steps(documents: list[Any], stage: Stage, recipe: Recipe) -> int:
     tokens = stage.epochs * sum(len(ids) + 1 for ids in documents)
     return tokens // recipe.row_length // recipe.rows_per_step
+
+
+def tune_generative(sample_dir: Path) -> dict[str, Any]:
+    """Chooses the generative attacks' hyperparameters on the sample's development texts, for the quickstart.
+
+    Args:
+        sample_dir: the sample's folder, finished, with its quiz; gets `generative_tuning.json`.
+
+    Returns:
+        What the file says: the grid of each attack, and the weights and the protocol they hold for.
+    """
+    with tempfile.TemporaryDirectory() as run:
+        options = ScoreOptions(
+            model=sample_dir / sample.MODEL,
+            benchmark=sample_dir / "benchmark",
+            out=Path(run),
+            attacks=",".join(name for name in GENERATIVE if search_space(name)),
+            settings=NEW_TOKENS,
+            quiz=sample_dir / sample.QUIZ,
+        )
+        tune(options)
+        found = json.loads((options.out / TUNING).read_text(encoding="utf-8"))
+        digest = load_tuned(options.out / HYPERPARAMETERS).model
+    kept = {name: found[name] for name in ("format", "protocol", "n_member", "n_non_member", "attacks")}
+    facts = {"weights_digest": digest, **kept}
+    write_json(sample_dir / FILE_NAME, facts)
+    return facts
 
 
 def _aucs(made: Path) -> dict[str, dict[str, float | None]]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from olmodetect_jax.attacks.generative import PROMPTS_OF
 from olmodetect_jax.attacks.hyperparameters import NAMES, load_hyperparameters
 from olmodetect_jax.benchmark import SIZES, SPLITS, VARIANTS
 from olmodetect_jax.commands.tuned import Tuned
@@ -31,6 +32,10 @@ class ScoreOptions:
     settings: Sequence[str] = ()
     hyperparameters: Path | None = None
     em_mia_limit: int | None = None
+    generation_limit: int | None = None
+    prompts: Sequence[str] = ()
+    quiz: Path | None = None
+    neighbours: Path | None = None
     split: str = "test"
     variant: str = "matched"
     size: str | None = None
@@ -56,13 +61,22 @@ def check_options(options: ScoreOptions, attacks: Sequence[str]) -> None:
             raise one_of(field, value, [a for a in allowed if a])
     if (options.benchmark is None) == (options.texts is None):
         raise UsageError("give either --benchmark DIR or --texts FILE")
-    for field, number in (("--limit", options.limit), ("--em-mia-limit", options.em_mia_limit)):
+    limits = (("--limit", options.limit), ("--em-mia-limit", options.em_mia_limit),
+              ("--generation-limit", options.generation_limit))  # fmt: skip
+    for field, number in limits:
         if number is not None and number < 1:
             raise UsageError(f"{field}: expected a positive number of records, got {number}")
     if options.token_budget is not None and options.token_budget < 1:
         raise UsageError(f"--token-budget: expected a positive number of tokens, got {options.token_budget}")
-    if options.frequencies is not None and "dc_pdd" not in attacks:
-        raise UsageError("--frequencies goes with the attack dc_pdd")
+    files = (("--frequencies", options.frequencies, "dc_pdd"), ("--quiz", options.quiz, "dcq"),
+             ("--neighbours", options.neighbours, "neighborhood"))  # fmt: skip
+    for field, path, attack in files:
+        if path is not None and attack not in attacks:
+            raise UsageError(f"{field} goes with the attack {attack}")
+    for name in prompt_files(options.prompts):
+        users = [attack for attack, names in PROMPTS_OF.items() if name in names]
+        if not set(users) & set(attacks):
+            raise UsageError(f"--prompt {name} goes with the attack {' or '.join(users)}")
     if options.texts is not None and options.subsets is not None:
         raise UsageError("--subsets goes with --benchmark")
     if options.subsets == []:
@@ -70,6 +84,26 @@ def check_options(options: ScoreOptions, attacks: Sequence[str]) -> None:
     for field, path in (("--reference", options.reference), ("--dev", options.dev)):
         if options.benchmark is not None and path is not None:
             raise UsageError(f"{field} goes with --texts; a benchmark has its own")
+
+
+def prompt_files(given: Sequence[str]) -> dict[str, Path]:
+    """The `--prompt NAME=FILE` of the command line.
+
+    Raises:
+        UsageError: one that is not NAME=FILE, an unknown name, or one that is given twice.
+    """
+    files: dict[str, Path] = {}
+    names = tuple(dict.fromkeys(name for names in PROMPTS_OF.values() for name in names))
+    for prompt in given:
+        name, separator, path = prompt.partition("=")
+        if not separator or not path:
+            raise UsageError(f"--prompt: expected NAME=FILE, got {prompt!r}")
+        if name not in names:
+            raise one_of("--prompt", name, names)
+        if name in files:
+            raise UsageError(f"--prompt {name}: given twice")
+        files[name] = Path(path)
+    return files
 
 
 def choices(

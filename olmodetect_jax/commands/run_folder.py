@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from olmodetect_jax.attacks.base import Score
+from olmodetect_jax.attacks.base import TITLES, Score
 from olmodetect_jax.attacks.registry import ATTACKS
 from olmodetect_jax.errors import DataError, OlmoDetectError, UsageError
 from olmodetect_jax.files import atomic_path, parse_json, remove_temporaries, write_json
@@ -40,18 +40,35 @@ def join_run(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     there: dict[str, Any] = {"attacks": [], "created_at": manifest["created_at"]}
     if path.exists():
         there = _read(path)
-        if manifest["frequencies"] is None or there.get("frequencies") is None:  # dc_pdd is in one of the two only
-            known = manifest["frequencies"] or there.get("frequencies")
-            manifest, there = {**manifest, "frequencies": known}, {**there, "frequencies": known}
-        fields = (set(manifest) | set(there)) - _FREE
-        for name in sorted(fields, key=lambda field: (field in _TEXTS, field)):
-            if _without_path(there.get(name)) != _without_path(manifest.get(name)):
-                was, now = _short(there.get(name)), _short(manifest.get(name))
+        manifest, there = _completed(manifest, there), _completed(there, manifest)
+        before, after = _fields(there), _fields(manifest)
+        for name in sorted(before.keys() | after.keys(), key=lambda field: (field in _TEXTS, field)):
+            if without_path(before.get(name)) != without_path(after.get(name)):
+                was, now = _short(before.get(name)), _short(after.get(name))
                 what = "other texts" if name in _TEXTS else f"another {name} ({was}, now {now})"
                 raise UsageError(f"{path.parent}: holds a run with {what}; choose another --out")
     manifest = {**manifest, "created_at": there["created_at"]}
     write_json(path, {**manifest, "attacks": there["attacks"]})
     return {**manifest, "attacks": [a for a in ATTACKS if a in {*there["attacks"], *manifest["attacks"]}]}
+
+
+def _completed(manifest: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """A manifest with the facts of attacks that only the other run has: a run states those of its own attacks."""
+    own, more = manifest.get("generation") or {}, other.get("generation") or {}
+    generation = {**more, **own}
+    if "prompts" in generation:
+        generation["prompts"] = {**more.get("prompts", {}), **own.get("prompts", {})}
+    frequencies = manifest.get("frequencies") or other.get("frequencies")
+    return {**manifest, "frequencies": frequencies, "generation": generation}
+
+
+def _fields(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same when a run goes on, by name: each fact of the generative attacks for itself."""
+    fields = {name: value for name, value in manifest.items() if name not in _FREE}
+    facts = fields.pop("generation")
+    for prefix, parts in (("generation.", facts), ("prompt ", facts.get("prompts", {}))):
+        fields |= {prefix + name: value for name, value in parts.items() if name != "prompts"}
+    return fields
 
 
 def records_digest(records: Sequence[Record]) -> str:
@@ -80,16 +97,19 @@ def run_lock(folder: Path) -> Iterator[None]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         value = parse_json(path.read_text(encoding="utf-8"))
-        if isinstance(value["attacks"], list) and isinstance(value["created_at"], str):
+        facts = value.get("generation") or {}
+        objects = isinstance(facts, dict) and isinstance(facts.get("prompts", {}), dict)
+        if objects and isinstance(value["attacks"], list) and isinstance(value["created_at"], str):
             return value
-        problem = "attacks or created_at has another type"
-    except (ValueError, KeyError, TypeError) as error:
+        problem = "attacks, created_at or generation has another type"
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         problem = repr(error)
     raise DataError(f"{path}: not a run's manifest ({problem}); delete it or choose another --out")
 
 
-def _without_path(value: Any) -> Any:
-    return {k: v for k, v in value.items() if k != "path"} if isinstance(value, dict) else value
+def without_path(value: Any) -> Any:
+    """A fact without where its files lie: a run may go on with a file that was moved."""
+    return {k: without_path(v) for k, v in value.items() if k != "path"} if isinstance(value, dict) else value
 
 
 def _short(value: Any) -> str:
@@ -134,12 +154,12 @@ def say_holes(records: Mapping[str, Sequence[Record]], scores: Mapping[tuple[str
     """Says on standard error which records have no score though they should, or hold special tokens; and the notes."""
     for (attack, subset), column in scores.items():
         for note in dict.fromkeys(s.note for s in column if s.note):
-            print(f"note: {attack} on {subset}: {note}", file=sys.stderr)
+            print(f"note: {TITLES[attack]} on {subset}: {note}", file=sys.stderr)
         holes = [(r, s) for r, s in zip(records[subset], column, strict=True) if s.missing and not s.left_out]
         for record, s in holes[:5]:
-            print(f"warning: {attack}: no score for {record}: {s.missing}", file=sys.stderr)
+            print(f"warning: {TITLES[attack]}: no score for {record}: {s.missing}", file=sys.stderr)
         if len(holes) > 5:
-            print(f"warning: {attack}: {len(holes)} records of {subset} have no score in all", file=sys.stderr)
+            print(f"warning: {TITLES[attack]}: {len(holes)} records of {subset} have no score in all", file=sys.stderr)
     flagged = {
         str(record)
         for (_, subset), column in scores.items()

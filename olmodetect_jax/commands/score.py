@@ -11,16 +11,16 @@ from importlib.metadata import version
 from typing import Any
 
 from olmodetect_jax import __version__
-from olmodetect_jax.attacks.base import Attack, Score
+from olmodetect_jax.attacks.base import TITLES, Attack, Score
 from olmodetect_jax.attacks.dc_pdd import DcPdd
-from olmodetect_jax.attacks.frequencies import FILE_NAME
-from olmodetect_jax.attacks.registry import Settings, attack_ids, build_attacks
-from olmodetect_jax.attacks.rounds import Job, run_jobs
+from olmodetect_jax.attacks.registry import Settings, attack_ids
+from olmodetect_jax.attacks.rounds import run_jobs
 from olmodetect_jax.benchmark import tree_of
-from olmodetect_jax.commands.inputs import Inputs, attacks_that_can_run, read_inputs
+from olmodetect_jax.commands.inputs import Inputs, attacks_that_can_run, jobs_of, read_inputs
 from olmodetect_jax.commands.open_model import OpenModel, open_tokenizer
 from olmodetect_jax.commands.options import ScoreOptions, check_options, choices
 from olmodetect_jax.commands.run_folder import join_run, records_digest, run_lock, say_holes, write_scores
+from olmodetect_jax.commands.settings import generation_facts, settings_of
 from olmodetect_jax.commands.tuned import load_tuned
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.evaluation.runs import MANIFEST_FORMAT, REFERENCE, TEXTS
@@ -57,8 +57,8 @@ def score(options: ScoreOptions) -> Scores:
     if tuned:
         tuned.refuse_own_texts(r for rs in records.values() for r in rs)
     tokenizer = open_tokenizer(options.model)
-    settings = Settings(hyperparameters, options.frequencies or options.model / FILE_NAME, options.em_mia_limit)
-    attacks = attacks_that_can_run(build_attacks(ids, settings), options.attacks, inputs)
+    settings = settings_of(options, hyperparameters)
+    attacks = attacks_that_can_run(options.attacks, settings, inputs, tokenizer)
     with run_lock(options.out):
         model = OpenModel(options, tokenizer)
         if tuned:
@@ -75,7 +75,7 @@ def score(options: ScoreOptions) -> Scores:
             "window_used": capped.window,
         }
         finished = join_run(options.out / "manifest.json", manifest)
-        jobs = {(a.id, s): Job(a, group, capped) for a in attacks for s, group in inputs.groups.items()}
+        jobs = jobs_of(attacks, inputs.groups, capped)
         scores = _by_subset(inputs, run_jobs(jobs, model.tokenizer, model.engine(protocol.score_dtype)))
         shares = _reference_shares(scores, [a.id for a in attacks]) if REFERENCE in records else {}
         for (attack, subset), column in scores.items():
@@ -127,6 +127,7 @@ def _about(
         "hyperparameters": dict(settings.hyperparameters),
         "em_mia_limit": settings.em_mia_limit,
         "frequencies": table and {"path": str(settings.frequencies.absolute()), **table},
+        "generation": generation_facts(attacks, settings),
         "attacks": [a.id for a in attacks],
         "subsets": [name for name in records if name != REFERENCE],
         "libraries": {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
@@ -150,11 +151,13 @@ def _reference_shares(scores: Scores, attacks: Sequence[str]) -> dict[str, list[
     for attack in attacks:
         reference = [s.value for s in scores[attack, REFERENCE] if s.missing is None]
         if not reference:
-            print(f"note: {attack}: no text of the reference has a score to compare with", file=sys.stderr)
+            print(f"note: {TITLES[attack]}: no text of the reference has a score to compare with", file=sys.stderr)
             continue
         shares[attack] = [
             None if s.missing else sum(r >= s.value for r in reference) / len(reference) for s in scores[attack, TEXTS]
         ]
     if not shares:
-        raise DataError(f"{', '.join(attacks)}: no text of the reference has a score to compare with")
+        raise DataError(
+            f"{', '.join(TITLES[attack] for attack in attacks)}: no text of the reference has a score to compare with"
+        )
     return shares

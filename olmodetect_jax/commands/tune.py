@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from olmodetect_jax.attacks.base import TITLES, Group, Score
-from olmodetect_jax.attacks.frequencies import FILE_NAME as TABLE
 from olmodetect_jax.attacks.hyperparameters import Hyperparameters, fallback, search_space
 from olmodetect_jax.attacks.registry import Settings, attack_ids, build_attacks
 from olmodetect_jax.attacks.rounds import AnswerRequests, Job, run_jobs
@@ -25,6 +24,8 @@ from olmodetect_jax.commands.rerun import (
     require_same_texts,
 )
 from olmodetect_jax.commands.run_folder import run_lock
+from olmodetect_jax.commands.settings import settings_of
+from olmodetect_jax.commands.shipped import Shipped
 from olmodetect_jax.commands.tuned import FILE_NAME, Tuned
 from olmodetect_jax.errors import UsageError
 from olmodetect_jax.evaluation.selection import Choice, choose
@@ -41,7 +42,7 @@ class Tuning:
 
     Attributes:
         curves: attack id to the candidates that were tried; a candidate's value is its (name, value) pairs.
-        values: the hyperparameters that were chosen and are to be used.
+        values: the hyperparameters that were chosen, here or for the shipped attacks, and are to be used.
         n_member: development members.
         n_non_member: development non-members.
     """
@@ -69,7 +70,7 @@ def tune_run(run: Path, *, attacks: str | None = None, mesh: str | None = None) 
     return tune(options, manifest)
 
 
-def tune(options: ScoreOptions, manifest: Mapping[str, Any] | None = None) -> Tuning:
+def tune(options: ScoreOptions, manifest: Mapping[str, Any] | None = None, shipped: Shipped | None = None) -> Tuning:
     """Chooses hyperparameters on the development split of a benchmark.
 
     Writes `hyperparameters.yaml`, which `score --hyperparameters` reads, and `tuning.json` with the whole grid below
@@ -78,6 +79,7 @@ def tune(options: ScoreOptions, manifest: Mapping[str, Any] | None = None) -> Tu
     Args:
         options: as for `score`.
         manifest: of the run that is gone on from, whose model and texts must be the same; None for none.
+        shipped: what was chosen before for some attacks, on the whole development split; it is taken over.
 
     Raises:
         OlmoDetectError: whatever is wrong with the options, the records, the model or the run folder.
@@ -93,7 +95,8 @@ def tune(options: ScoreOptions, manifest: Mapping[str, Any] | None = None) -> Tu
     protocol, hyperparameters = choices(options.protocol, options.settings, name, None)
     groups = read_dev(options, options.size or model_size(name))
     tokenizer = open_tokenizer(options.model)
-    settings = Settings(hyperparameters, options.frequencies or options.model / TABLE)
+    settings = settings_of(options, hyperparameters)
+    known = {name: shipped.attacks[name] for name in ids if name in shipped.attacks} if shipped else {}
     with run_lock(options.out):
         model = OpenModel(options, tokenizer)
         if manifest:
@@ -101,17 +104,26 @@ def tune(options: ScoreOptions, manifest: Mapping[str, Any] | None = None) -> Tu
             if manifest["variant"] == "matched":
                 require_same_texts(options.out, manifest["dev_records"], dev_of(groups))
         answer = model.engine(protocol.score_dtype)
-        curves = tune_attacks(ids, settings, groups, model.capped(protocol), model.tokenizer, answer)
+        own = [name for name in ids if name not in known]
+        curves = tune_attacks(own, settings, groups, model.capped(protocol), model.tokenizer, answer)
         records = [r for group in groups.values() for r in group.records]
+        values = chosen_values(curves, protocol)
+        weights = model.facts["model"]["weights_digest"]
+        texts = frozenset(r.text_sha1 for r in records if r.text)
+        if known:
+            shipped.require(weights, {"preset": protocol.preset, "changed": protocol.changed()})
+            values |= shipped.values(known)
+            whole = read_dev(dataclasses.replace(options, limit=None), model.facts["model"]["size"])
+            texts |= {r.text_sha1 for group in whole.values() for r in group.records if r.text}
         tuning = Tuning(
             curves,
-            chosen_values(curves, protocol),
+            values,
             sum(r.label == MEMBER for r in records),
             sum(r.label == NON_MEMBER for r in records),
         )
-        texts = frozenset(r.text_sha1 for r in records if r.text)
-        weights = model.facts["model"]["weights_digest"]
-        write_json(options.out / TUNING, {**_json(tuning, protocol), "subsets": list(groups), "limit": options.limit})
+        found = _json(tuning, protocol)
+        found["attacks"] = {name: known.get(name) or found["attacks"][name] for name in ids}
+        write_json(options.out / TUNING, {**found, "subsets": list(groups), "limit": options.limit})
         Tuned(tuning.values, weights, protocol.fields(), texts, options.out / FILE_NAME).save()
     return tuning
 
@@ -128,7 +140,8 @@ def tune_attacks(
 
     Args:
         ids: attacks with a search space.
-        settings: what attacks are made from; a candidate's values replace its hyperparameters.
+        settings: what attacks are made from; a candidate's values replace its hyperparameters, and its limits, meant
+            for the records of a run, do not count.
         groups: development records by subset.
         protocol: already capped by the model's context.
         tokenizer: the model's.
@@ -136,6 +149,7 @@ def tune_attacks(
     """
     # Each base score of EMMIA is judged for itself, also where the test is to report the best of four.
     one_base = dataclasses.replace(protocol, em_mia_choice="dev")
+    settings = dataclasses.replace(settings, em_mia_limit=None, generation_limit=None)
     jobs = {}
     for name in ids:
         for values in search_space(name):
@@ -171,7 +185,9 @@ def chosen_values(curves: Mapping[str, Choice], protocol: Protocol) -> dict[str,
     for attack, choice in curves.items():
         if choice.best is None:
             values |= fallback(attack)
-            print(f"note: {attack}: no development score to choose by; taken: {fallback(attack)}", file=sys.stderr)
+            print(
+                f"note: {TITLES[attack]}: no development score to choose by; taken: {fallback(attack)}", file=sys.stderr
+            )
         elif _is_used(attack, choice, protocol):
             values |= dict(choice.best)
     return values

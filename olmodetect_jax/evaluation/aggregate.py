@@ -9,14 +9,16 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from olmodetect_jax.attacks.self_critique import SelfCritique
 from olmodetect_jax.benchmark import Tree
 
 # Method-Avg is a mean over unsupervised attacks. These learn from labels, see no model (the baseline), or exist to show
 # what choosing on the labels that judge the choice is worth (EMMIA's best of four).
 OUTSIDE_METHOD_AVG = frozenset({"sup_camia", "mia_tuner", "fsd", "bag_of_words", "em_mia_best_of_four"})
 
-# Attacks that exist for some domains only: the other domains are then no part of their stages and of All.
-DOMAINS_OF = {"self_critique": ("dpo", "rlvr")}
+# Attacks that exist for some domains only (of the paper's benchmark and of the sample): the others are then no part of
+# their stages and of All.
+DOMAINS_OF = {SelfCritique.id: SelfCritique.DOMAINS}
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,14 @@ def mean_of_present(values: Iterable[float | None]) -> float | None:
     return mean(v for v in values if v is not None)
 
 
+def is_defined_on(attack: str, domain: str | None) -> bool:
+    """Whether an attack can be run on a domain; on texts of no domain, a user's own, every attack can."""
+    return domain is None or domain in DOMAINS_OF.get(attack, (domain,))
+
+
 def attack_domains(attack: str, tree: Tree) -> tuple[str, ...]:
     """Domains of a tree on which an attack is defined, in the tree's order."""
-    only = DOMAINS_OF.get(attack, ())
-    inside = tuple(d for d in tree.domain_titles if d in only)
-    return inside or tuple(tree.domain_titles)
+    return tuple(domain for domain in tree.domain_titles if is_defined_on(attack, domain))
 
 
 def aggregate(values: Mapping[str, float | None], tree: Tree, *, domains: Sequence[str] | None = None) -> Aggregate:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from olmodetect_jax.attacks.base import TITLES
+from olmodetect_jax.attacks.generative import GENERATIVE
 from olmodetect_jax.benchmark import Tree, load_tree
 from olmodetect_jax.errors import DataError, UsageError
 from olmodetect_jax.evaluation.aggregate import attack_domains
@@ -83,13 +84,24 @@ class Run:
         return self.manifest["model"]["name"]
 
     def attack_title(self, attack: str) -> str:
-        """Title of an attack; EMMIA's says if it saw the labels, and how many records of each class it took."""
-        if attack not in ("em_mia", "em_mia_best_of_four"):
-            return TITLES[attack]
-        optimistic = self.manifest["protocol"]["fields"].get("em_mia_choice") == "best_of_four"
-        title = TITLES["em_mia_best_of_four" if optimistic else attack]
-        limit = self.manifest.get("em_mia_limit")
-        return f"{title} ({limit} a class)" if type(limit) is int else title
+        """Title of an attack, with what makes its row another one than the whole attack's.
+
+        That is how many records of each class it took and how many tokens it generated, where either was limited, and
+        whether EMMIA saw the labels.
+        """
+        protocol = self.manifest["protocol"]
+        title, limit = TITLES[attack], None
+        if attack in ("em_mia", "em_mia_best_of_four"):
+            if protocol["fields"].get("em_mia_choice") == "best_of_four":
+                title = TITLES["em_mia_best_of_four"]
+            limit = self.manifest.get("em_mia_limit")
+        elif attack in GENERATIVE:
+            limit = _inside(self.manifest, "generation", "limit")
+        tokens = protocol["changed"].get(f"{attack}_new_tokens")
+        if attack == "cdd" and type(limit) is int:
+            tokens = _inside(self.manifest, "hyperparameters", "cdd_length")
+        known = [f"{n} {what}" for n, what in ((limit, "a class"), (tokens, "tokens")) if type(n) is int]
+        return f"{title} ({', '.join(known)})" if known else title
 
     def subset_title(self, subset: str) -> str:
         """Title of a subset."""
@@ -106,6 +118,12 @@ class Run:
             if score.value is not None:
                 by_label[score.label].append(score.value)
         return ClassScores(by_label[MEMBER], by_label[NON_MEMBER], f"{attack} on {subset}")  # type: ignore[arg-type]
+
+
+def _inside(manifest: Mapping[str, Any], field: str, name: str) -> Any:
+    """A value of an object in the manifest; None where either is absent."""
+    value = manifest.get(field)
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def read_run(path: Path) -> Run:

@@ -296,7 +296,7 @@ def _print_table(console: Console, title: str, rows: Iterable[Row], columns: Seq
     if not columns:
         return
     table = Table()
-    table.add_column("Attack")
+    table.add_column("Attack", overflow="fold")
     for column in columns:
         table.add_column(Text(f"{column.title}\n AUC   TPR"), justify="right", no_wrap=True)
     for row in rows:

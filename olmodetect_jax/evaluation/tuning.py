@@ -48,12 +48,14 @@ class TunedAttack:
         grid: every combination that was tried; the values of the last name run fastest.
         chosen: the best one's place in the grid; None if none has an AUC.
         used: whether its values are used: not where the protocol keeps them fixed.
+        shipped: members and non-members on which it was chosen before this run; None if it was chosen in it.
     """
 
     names: tuple[str, ...]
     grid: tuple[Candidate, ...]
     chosen: int | None
     used: bool
+    shipped: tuple[int, int] | None = None
 
     def lines(self) -> dict[tuple[Value, ...], list[tuple[int, Candidate]]]:
         """The candidates and their places in the grid, by the values of every name but the last."""
@@ -131,7 +133,9 @@ def _attack(field: Field) -> TunedAttack:
     used = field["used"].flag()
     if used and place is None:
         raise field["used"].error("false where nothing is chosen")
-    return TunedAttack(names, grid, place, used)
+    counts = field["shipped"] if "shipped" in field.fields() else None
+    shipped = counts and (counts["n_member"].count(), counts["n_non_member"].count())
+    return TunedAttack(names, grid, place, used, shipped)
 
 
 def _candidate(field: Field) -> Candidate:
@@ -148,7 +152,7 @@ def print_tuning(tuning: Tuning, console: Console) -> None:
     table.add_column(Text("Value→AUC, [chosen]"))
     table.add_column("Used", no_wrap=True)
     for name, attack in tuning.attacks.items():
-        title, used = TITLES[name], "yes" if attack.used else "no"
+        title, used = TITLES[name], ("yes" if attack.used else "no") + (", shipped" if attack.shipped else "")
         for before, line in attack.lines().items():
             fixed = [f"{name}={shown(value)}" for name, value in zip(attack.names, before, strict=False)]
             tried = Text(printable(", ".join([*fixed, attack.names[-1]])))
@@ -176,7 +180,17 @@ def _line(attack: TunedAttack, line: list[tuple[int, Candidate]]) -> Text:
 
 def tuning_notes(tuning: Tuning) -> list[str]:
     """What a reader must know about the choice: on how many texts it was made, and what stands in its way."""
-    return [*_number_of_texts(tuning), *(note for name in tuning.attacks for note in _notes(tuning, name))]
+    of_attacks = (note for name in tuning.attacks for note in _notes(tuning, name))
+    return [*_number_of_texts(tuning), *_shipped(tuning), *of_attacks]
+
+
+def _shipped(tuning: Tuning) -> Iterator[str]:
+    titles: dict[tuple[int, int], list[str]] = {}
+    for name, attack in tuning.attacks.items():
+        if attack.shipped:
+            titles.setdefault(attack.shipped, []).append(TITLES[name])
+    for (n, m), names in titles.items():
+        yield f"{', '.join(names)}: chosen when the sample was made, on {n} members and {m} non-members, and shipped."
 
 
 def _number_of_texts(tuning: Tuning) -> Iterator[str]:

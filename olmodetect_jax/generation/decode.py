@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from olmodetect_jax.generation.sampling import draw, largest, uniforms, warp
 from olmodetect_jax.models.sharding import RULES, constrain
-from olmodetect_jax.scoring.statistics import logit_statistics
+from olmodetect_jax.scoring.statistics import Rounding, logit_statistics, round_logits
 
 
 class Slots(NamedTuple):
@@ -36,7 +36,7 @@ class Slots(NamedTuple):
         ended: [G, W] bool, whether a stop token came.
         ids: [G, W, S] int32, the tokens; a ring as well, and the next two.
         log_prob: [G, W, S] float32, of each token under the model.
-        entropy: [G, W, S] float32, of the distribution each was chosen from.
+        entropy: [G, W, S] float32, of the model's distribution at each, unwarped.
     """
 
     prompts: tuple[jax.Array, jax.Array]
@@ -126,7 +126,7 @@ def fill(params: nnx.State, slots: Slots, ids: jax.Array, places: jax.Array, *, 
 
 
 @functools.partial(
-    jax.jit, static_argnames=("graph", "stop_ids", "top_k", "top_p", "steps"), donate_argnames=("slots",)
+    jax.jit, static_argnames=("graph", "stop_ids", "top_k", "top_p", "steps", "rounding"), donate_argnames=("slots",)
 )
 def decode(
     params: nnx.State,
@@ -138,6 +138,7 @@ def decode(
     top_k: int | None,
     top_p: float,
     steps: int,
+    rounding: Rounding,
 ) -> Slots:
     """Gives every active text up to `steps` tokens; ends early when none is active.
 
@@ -150,13 +151,16 @@ def decode(
         top_k: see `warp`; None where every text is greedy.
         top_p: see `warp`.
         steps: most tokens of this call.
+        rounding: of the logits from which everything is taken.
     """
     model = nnx.merge(graph, params)
     rows = P(*RULES.rows)
     with jax.default_matmul_precision("highest"):
         head = model.head_kernel()
         first = jnp.take_along_axis(slots.hidden, jnp.maximum(texts.starts - 1, 0)[:, :, None], axis=1)
+        new = texts.fresh[None, :, :, None, None, None]
         slots = slots._replace(
+            own=tuple(jnp.where(new, jnp.zeros_like(x), x) for x in slots.own),  # what is masked must still be finite
             last=jnp.where(texts.fresh[:, :, None], first, slots.last),
             born=jnp.where(texts.fresh, slots.now, slots.born),
             places=jnp.where(texts.fresh, 0, slots.places),
@@ -167,6 +171,7 @@ def decode(
         def step(carry: tuple[jax.Array, Slots]) -> tuple[jax.Array, Slots]:
             count, s = carry
             logits = jnp.einsum("gwd,dv->gwv", s.last, head, preferred_element_type=jnp.float32)
+            logits = round_logits(logits, rounding)
             chosen = _choose(logits, texts, s.places, top_k, top_p)
             statistics = logit_statistics(logits, chosen)
             stopped = s.active & functools.reduce(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from olmodetect_jax.generation.decode import Slots, Texts, decode, empty_slots, fill
-from olmodetect_jax.generation.planning import KV_TOKENS, Shape, make_plan
+from olmodetect_jax.generation.planning import STEPS, Shape, make_plan
 from olmodetect_jax.generation.seating import Seating
 from olmodetect_jax.generation.store import GenerationStore
 from olmodetect_jax.models.sharding import RULES, row_parts
@@ -19,8 +19,7 @@ from olmodetect_jax.requests import Continuation, Continuations, Generate
 from olmodetect_jax.runtime.progress import progress
 from olmodetect_jax.scoring.failures import device_errors_named
 from olmodetect_jax.scoring.planning import Batch, padded_ids
-
-STEPS = 16  # tokens of each text between two looks at which have ended
+from olmodetect_jax.scoring.statistics import Rounding
 
 
 class Generator:
@@ -28,7 +27,7 @@ class Generator:
 
     def __init__(
         self, params: nnx.State, mesh: Mesh, store: GenerationStore, *, graph: nnx.GraphDef, config: object,
-        token_budget: int,
+        kv_tokens: int,
     ):  # fmt: skip
         """Takes weights that already lie on `mesh`.
 
@@ -38,8 +37,7 @@ class Generator:
             store: where answers are kept.
             graph: the model without its weights.
             config: the model's.
-            token_budget: tokens of a scored batch on each place; keys and values of twice as many are held, or of
-                `KV_TOKENS` if that is more.
+            kv_tokens: tokens whose keys and values a batch may hold on each place that rows are split over.
         """
         self._params = params
         self._mesh = mesh
@@ -48,31 +46,39 @@ class Generator:
         self._config = config
         self._dtype = jax.tree.leaves(params)[0].dtype
         self._parts = row_parts(mesh)
-        self._kv_tokens = max(KV_TOKENS, 2 * token_budget)
+        self._kv_tokens = kv_tokens
 
-    def answer(self, requests: Sequence[Generate]) -> Mapping[bytes, Continuations]:
+    def answer(self, requests: Sequence[Generate], rounding: Rounding) -> Mapping[bytes, Continuations]:
         """Answers distinct requests, by digest; each finished batch is on disk before the next starts."""
         by_digest = {r.digest: r for r in requests}
         missing = {d for d in by_digest if d not in self._store.answers}
         # A batch that was begun is run in the very shape and order it was planned in: the same bytes after a kill.
-        plan = self._store.unfinished(missing, self._parts)
+        plan = self._store.unfinished(missing, self._parts, self._kv_tokens)
         planned = {d for batch in plan for d in batch.digests}
         fresh = make_plan(
             [by_digest[d] for d in missing - planned], kv_tokens=self._kv_tokens, row_multiple=self._parts
         )
         if fresh:
-            self._store.keep_plan(fresh)
+            self._store.keep_plan(fresh, self._kv_tokens)
         with progress("Generating", sum(by_digest[d].rows for d in missing), unit="continuations") as advance:
             for batch in [*plan, *fresh]:
                 own = [by_digest[d] for d in batch.digests]
                 shape = Shape.of(own[0])
                 with device_errors_named(batch.rows * shape.width, shape.prompt + shape.new):
-                    self._store.add(own, self._run(own, batch, shape, advance))
+                    self._store.add(own, self._run(own, batch, shape, rounding, advance))
         return {d: self._store.answers[d] for d in by_digest}
 
-    def _run(self, requests: Sequence[Generate], batch: Batch, shape: Shape, advance) -> list[Continuations]:
+    def _run(
+        self,
+        requests: Sequence[Generate],
+        batch: Batch,
+        shape: Shape,
+        rounding: Rounding,
+        advance: Callable[[int], None],
+    ) -> list[Continuations]:
         seating = Seating(requests, slots=batch.rows, width=shape.width, parts=self._parts)
-        how = {"stop_ids": shape.stop_ids, "top_k": shape.top_k, "top_p": shape.top_p, "steps": min(STEPS, shape.new)}
+        draws = {"stop_ids": shape.stop_ids, "top_k": shape.top_k, "top_p": shape.top_p}
+        how = {"graph": self._graph, "steps": STEPS, "rounding": rounding, **draws}
         with jax.set_mesh(self._mesh):
             slots = empty_slots(
                 self._config, self._dtype, slots=batch.rows, width=shape.width, prompt=shape.prompt, new=shape.new
@@ -82,7 +88,7 @@ class Generator:
                     slots = self._fill(slots, given, batch, shape)
                 fresh = seating.seat()
                 texts = (fresh, seating.starts, seating.limits, seating.temperature, seating.keys)
-                slots = decode(self._params, slots, Texts(*map(self._put, texts)), graph=self._graph, **how)
+                slots = decode(self._params, slots, Texts(*map(self._put, texts)), **how)
                 advance(self._harvest(seating, slots))
         return [Continuations(seating.done[r.digest]) for r in requests]
 

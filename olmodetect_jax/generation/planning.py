@@ -12,8 +12,9 @@ import numpy as np
 from olmodetect_jax.requests import Generate
 from olmodetect_jax.scoring.planning import Batch, prefix_bucket
 
-# Keys and values, in tokens, that a batch may hold on each place that rows are split over.
-KV_TOKENS = 16_384
+# Tokens of each text between two looks at which have ended. Texts begin at such a look and go on to the next one at
+# least, so a ring of a multiple of STEPS columns is never written twice by one text (`decode.Slots`).
+STEPS = 16
 # Texts that are continued at once there: enough for an accelerator to be bound by its units and not its memory.
 MOST_ROWS = 256
 # Requests of a batch, in loads of its slots: what is lost by a kill against slots that wait for the batch's last text.
@@ -43,7 +44,7 @@ class Shape:
     @classmethod
     def of(cls, request: Generate) -> Shape:
         """The shape of a request, by itself."""
-        new = max(16, 2 ** math.ceil(math.log2(request.max_new)))
+        new = max(STEPS, 2 ** math.ceil(math.log2(request.max_new)))  # a multiple of STEPS
         how = request.sampling
         draws = (None, 1.0) if how is None else (how.top_k, how.top_p)
         return cls(prefix_bucket(len(request.prompt)), new, _width(request.rows), request.stop_ids, *draws)
@@ -62,6 +63,9 @@ def _width(rows: int) -> int:
 
 def make_plan(requests: Sequence[Generate], *, kv_tokens: int, row_multiple: int) -> list[Batch]:
     """Groups distinct requests into batches of one shape; a batch holds up to `LOADS` times as many as it has slots.
+
+    The number of slots follows from how many requests share a shape, so a text that is asked for among others is
+    computed in another program than alone: the same up to the order of sums, which decides a near-tie.
 
     Args:
         requests: distinct requests in any order.

@@ -175,7 +175,7 @@ def _section(result: RunMetrics) -> RunSection:
         subset_rocs=_rocs(result, subsets, curves),
         histograms=histograms,
         classes=tuple((kind, words) for kind, words in CLASSES.items() if kind in drawn),
-        counts=tuple(_counts(run, subset) for subset in run.subsets),
+        counts=tuple(_counts(run, s) for s in run.subsets if any(s in scores for scores in run.scores.values())),
         notes=tuple(notes(result)),
         missing=tuple(missing[:SHOWN_MISSING]),
         n_missing=len(missing),

@@ -170,7 +170,7 @@ def _choice(attack: TunedAttack) -> str:
     if attack.chosen is None:
         return ABSENT
     values = ", ".join(map(shown, attack.grid[attack.chosen].values.values()))
-    return values if attack.used else f"{values}, not used"
+    return values + ("" if attack.used else ", not used") + (", shipped" if attack.shipped else "")
 
 
 def _hint(candidate: Candidate) -> str:

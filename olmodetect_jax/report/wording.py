@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from olmodetect_jax.attacks.generative import PROMPTS_OF
 from olmodetect_jax.evaluation.formatting import ABSENT
 
 # What a score is; a name in braces is a protocol field or a hyperparameter of the run.
@@ -28,6 +30,31 @@ ATTACKS = {
     "very labels it is judged by. Optimistic, and no part of Method-Avg.",
     "camia": "signals of how the loss unfolds along the text and falls while {camia_copies} copies of it are read in a "
     "row; each becomes a p-value against development non-members, and the {camia_composition} rule combines them.",
+    "neighborhood": "mean log-probability of the text against that of copies of it in which other words fill gaps, as "
+    "a {neighborhood_score}: whether the text itself stands out. Gaps filled by {neighbours}.",
+    "guided": "the model writes the end of the text, at most {guided_new_tokens} tokens, once told where the text "
+    "comes from and once not; the score is ROUGE-L against the true end, {guided_score}. {prompts}",
+    "dcq": "a quiz: the probability of the letter before the text itself among three rewordings of it, in each of four "
+    "places, {dcq_score}. Rewordings by {quiz}. {prompts}",
+    "cdd": "the model goes on from the start of the text, a share of {cdd_ratio}, for at most {cdd_length} tokens, "
+    "once with the most probable ones and fifty times with drawn ones; the score is the share of these whose edit "
+    "distance to the first is at most {cdd_alpha} of the longest.",
+    "self_critique": "the model answers the question of the text, then sees its answer and is asked for another way; "
+    "the score is how alike its entropies along the two answers are, of at most {self_critique_new_tokens} tokens "
+    "each. {prompts}",
+}
+
+# A hyperparameter's value in words.
+VALUES = {
+    "neighborhood_score": {"d": "difference", "z": "difference in standard deviations of the copies"},
+    "guided_score": {"rouge_guided": "when it was told", "rouge_delta": "how much more of it when it was told"},
+    "dcq_score": {
+        "mean": "on average",
+        "min": "where it is least",
+        "kappa": "above the chance that the letter has without the text, on average",
+        "kappa_np": "above the chance that the letter has without the text, on average over the letters that the model "
+        "does not prefer anyway",
+    },
 }
 
 PRESETS = {
@@ -65,4 +92,34 @@ def describe(attacks: Iterable[str], manifest: Mapping[str, Any]) -> list[tuple[
     known.update(hyperparameters if isinstance(hyperparameters, dict) else {})
     if best_of_four:
         known["em_mia_base"] = "that turns out best, of four, on the very labels it is judged by (optimistic)"
-    return [(attack, ATTACKS[attack].format_map(known)) for attack in attacks if attack in ATTACKS]
+    for name, words in VALUES.items():
+        known[name] = words.get(str(known[name]), known[name])
+    facts = manifest.get("generation")
+    facts = facts if isinstance(facts, dict) else {}
+    known["neighbours"], known["quiz"] = _maker(facts.get("neighbours")), _maker(facts.get("quiz"))
+    described = []
+    for attack in attacks:
+        if attack in ATTACKS:
+            known["prompts"] = _prompts(facts.get("prompts"), PROMPTS_OF.get(attack, ()))
+            described.append((attack, ATTACKS[attack].format_map(known)))
+    return described
+
+
+def _maker(facts: Any) -> str:
+    """What made a quiz or neighbours; a dash where the manifest does not say."""
+    facts = facts if isinstance(facts, dict) else {}
+    return str(facts.get("backend") or facts.get("generator") or ABSENT)
+
+
+def _prompts(facts: Any, names: Iterable[str]) -> str:
+    """Where the wording of an attack's prompts comes from, in one sentence."""
+    known = facts if isinstance(facts, dict) else {}
+    origins = dict.fromkeys(_origin(known[name]) for name in names if name != "sources" and name in known)
+    return f"Prompts: {', '.join(origins)}." if origins else ""
+
+
+def _origin(prompt: Any) -> str:
+    prompt = prompt if isinstance(prompt, dict) else {}
+    if prompt.get("known_as"):
+        return str(prompt["known_as"])
+    return f"the file {Path(str(prompt['path'])).name}" if prompt.get("path") else "this project's own wording"

@@ -4,6 +4,12 @@ from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
 MODEL = "olmo2-sample-2m"  # the model's folder, and so its name in tables
+QUIZ = "quiz.jsonl.gz"
+
+
+def directory() -> Path:
+    """Where all of it lies, with the records of how it was made."""
+    return _HERE
 
 
 def model_directory() -> Path:
@@ -14,6 +20,11 @@ def model_directory() -> Path:
 def benchmark_directory() -> Path:
     """Where the embedded benchmark lies, in the released layout."""
     return _HERE / "benchmark"
+
+
+def quiz_file() -> Path:
+    """Where the quiz on the embedded benchmark lies, for DCQ."""
+    return _HERE / QUIZ
 
 
 def sources_directory() -> Path:

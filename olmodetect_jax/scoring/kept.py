@@ -87,26 +87,34 @@ class Kept:
         """The files of one kind that are there."""
         return sorted(self.folder.glob(f"{kind}-*.safetensors"))
 
-    def keep_plan(self, plan: Sequence[Batch]) -> None:
-        """Writes a plan down before its first batch runs."""
+    def keep_plan(self, plan: Sequence[Batch], budget: int) -> None:
+        """Writes a plan down before its first batch runs.
+
+        Args:
+            plan: the batches.
+            budget: tokens a batch was allowed.
+        """
         name = _name([d for b in plan for d in b.digests])
         batches = [{"bucket": b.bucket, "rows": b.rows, "digests": [d.hex() for d in b.digests]} for b in plan]
-        write_json(self.folder / f"plan-{name}.json", {"batches": batches})
+        write_json(self.folder / f"plan-{name}.json", {"budget": budget, "batches": batches})
 
-    def unfinished(self, wanted: set[bytes], row_multiple: int) -> list[Batch]:
+    def unfinished(self, wanted: set[bytes], row_multiple: int, budget: int) -> list[Batch]:
         """Batches of kept plans that are to be run: none of their requests is answered or in an earlier such batch.
 
         Args:
             wanted: digests of the requests that need an answer.
             row_multiple: of the mesh; a batch whose rows do not divide evenly is left out.
+            budget: tokens that a batch is allowed now; plans for more are left out, for they may not have fitted.
         """
         batches, left = [], set(wanted)
         for file in sorted(self.folder.glob("plan-*.json")):
             try:
-                kept = [_kept_batch(b, self.requests_per_row) for b in _read_json(file)["batches"]]
+                content = _read_json(file)
+                kept = [_kept_batch(b, self.requests_per_row) for b in content["batches"]]
+                allowed = content["budget"] <= budget
             except (KeyError, TypeError, ValueError):
                 raise StoreError(f"{file}: not a plan; delete it and start again, finished batches stay") from None
-            for batch in kept:
+            for batch in kept if allowed else ():
                 if batch.rows % row_multiple == 0 and left.issuperset(batch.digests):
                     batches.append(batch)
                     left.difference_update(batch.digests)

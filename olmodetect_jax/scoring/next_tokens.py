@@ -23,15 +23,22 @@ from olmodetect_jax.requests import NextTokens, PredictNext
 from olmodetect_jax.runtime.progress import progress
 from olmodetect_jax.scoring.failures import device_errors_named
 from olmodetect_jax.scoring.planning import Batch, bucket_of, padded_ids, plan_lengths, prefix_bucket
-from olmodetect_jax.scoring.statistics import log_softmax
+from olmodetect_jax.scoring.statistics import Rounding, log_softmax
 from olmodetect_jax.scoring.store import Store
 
 ROWS = P(*RULES.rows)
 
 
-@functools.partial(jax.jit, static_argnames=("graph", "room"))
+@functools.partial(jax.jit, static_argnames=("graph", "room", "rounding"))
 def read_trunks(
-    params: nnx.State, ids: jax.Array, lengths: jax.Array, tokens: jax.Array, *, graph: nnx.GraphDef, room: int
+    params: nnx.State,
+    ids: jax.Array,
+    lengths: jax.Array,
+    tokens: jax.Array,
+    *,
+    graph: nnx.GraphDef,
+    room: int,
+    rounding: Rounding,
 ) -> tuple[Prefix, jax.Array]:
     """Reads each request's first prompt.
 
@@ -42,6 +49,7 @@ def read_trunks(
         tokens: [N] int32, whose probability is asked.
         graph: the model without its weights.
         room: tokens to which keys and values are padded: masked keys cost little, and few programs then exist.
+        rounding: of the logits.
 
     Returns:
         The prompts read, and [R, N] float32 log-probabilities of the tokens after each.
@@ -51,10 +59,10 @@ def read_trunks(
         prefix = model.prefill(ids, lengths, ROWS)
         wider = [(0, 0), (0, 0), (0, room - ids.shape[1]), (0, 0), (0, 0)]
         padded = prefix._replace(keys=jnp.pad(prefix.keys, wider), values=jnp.pad(prefix.values, wider))
-        return padded, _log_probs(model, prefix.last, tokens)
+        return padded, _log_probs(model, prefix.last, tokens, rounding)
 
 
-@functools.partial(jax.jit, static_argnames=("graph",))
+@functools.partial(jax.jit, static_argnames=("graph", "rounding"))
 def read_branches(
     params: nnx.State,
     trunks: Prefix,
@@ -64,6 +72,7 @@ def read_branches(
     tokens: jax.Array,
     *,
     graph: nnx.GraphDef,
+    rounding: Rounding,
 ) -> jax.Array:
     """Reads one further prompt of each request, from where it parts with the first.
 
@@ -75,6 +84,7 @@ def read_branches(
         lengths: [R] int32; 0 for a dummy.
         tokens: [N] int32.
         graph: the model without its weights.
+        rounding: of the logits.
 
     Returns:
         [R, N] float32 log-probabilities of the tokens after each.
@@ -83,12 +93,12 @@ def read_branches(
     with jax.default_matmul_precision("highest"):
         hidden = model.hidden_after(trunks._replace(lengths=starts), ids[:, None], ROWS)[:, 0]
         last = jnp.take_along_axis(hidden, jnp.maximum(lengths - 1, 0)[:, None, None], axis=1)[:, 0]
-        return _log_probs(model, last, tokens)
+        return _log_probs(model, last, tokens, rounding)
 
 
-def _log_probs(model: nnx.Module, last: jax.Array, tokens: jax.Array) -> jax.Array:
+def _log_probs(model: nnx.Module, last: jax.Array, tokens: jax.Array, rounding: Rounding) -> jax.Array:
     logits = jnp.einsum("rd,dv->rv", last, model.head_kernel(), preferred_element_type=jnp.float32)
-    return jnp.take(log_softmax(logits, "none"), tokens, axis=1)
+    return jnp.take(log_softmax(logits, rounding), tokens, axis=1)
 
 
 @dataclass(frozen=True)
@@ -140,12 +150,12 @@ class NextTokenScorer:
         self._parts = row_parts(mesh)
         self._budget = token_budget * self._parts
 
-    def answer(self, requests: Sequence[PredictNext]) -> Mapping[bytes, NextTokens]:
+    def answer(self, requests: Sequence[PredictNext], rounding: Rounding) -> Mapping[bytes, NextTokens]:
         """Answers distinct requests, by digest; each finished batch is on disk before the next but one starts."""
         by_digest = {r.digest: r for r in requests}
         missing = {d for d in by_digest if d not in self._store.next_tokens}
         # A batch that was begun is run in the very shape it was planned in: the same bytes after a kill.
-        plan = self._store.unfinished(missing, self._parts)
+        plan = self._store.unfinished(missing, self._parts, self._budget)
         left = missing - {d for batch in plan for d in batch.digests}
         # By the longest prompt, not the first: a branch may be longer than its trunk, and must fit too.
         longest = {d: max(map(len, by_digest[d].prompts)) for d in left}
@@ -154,7 +164,7 @@ class NextTokenScorer:
             same = {d: longest[d] for d in left if by_digest[d].tokens.tobytes() == tokens}
             fresh += plan_lengths(same, token_budget=self._budget, row_multiple=self._parts)
         if fresh:
-            self._store.keep_plan(fresh)
+            self._store.keep_plan(fresh, self._budget)
         with progress("Asking what comes next", sum(len(by_digest[d].prompts) for d in missing), unit="prompts") as say:
             running: tuple[Batch, tuple] | None = None
             for batch in [*plan, *fresh, None]:
@@ -162,14 +172,14 @@ class NextTokenScorer:
                 if current is None:
                     break
                 with device_errors_named(current.rows, current.bucket):
-                    started = (batch, self._start(batch, by_digest)) if batch else None
+                    started = (batch, self._start(batch, by_digest, rounding)) if batch else None
                     if running:  # the device works on the next batch while this one is stored
                         say(self._finish(*running, by_digest))
                 running = started
         return {d: self._store.next_tokens[d] for d in by_digest}
 
     def _start(
-        self, batch: Batch, requests: Mapping[bytes, PredictNext]
+        self, batch: Batch, requests: Mapping[bytes, PredictNext], rounding: Rounding
     ) -> tuple[jax.Array, list[tuple[list[int], jax.Array]]]:
         """Answers [R, N] to the first prompts; then for each further reading whose they are, and the answers.
 
@@ -180,7 +190,9 @@ class NextTokenScorer:
         with jax.set_mesh(self._mesh):
             ids, lengths = self._put([r.prompts[0] for r in own], batch)
             room = prefix_bucket(batch.bucket)
-            trunks, first = read_trunks(self._params, ids, lengths, tokens, graph=self._graph, room=room)
+            trunks, first = read_trunks(
+                self._params, ids, lengths, tokens, graph=self._graph, room=room, rounding=rounding
+            )
             found = []
             branches = [branches_of(r) for r in own]
             for nth in range(max(map(len, branches))):
@@ -189,7 +201,9 @@ class NextTokenScorer:
                 starts[: len(these)] = [b.start for b in these]
                 ids, lengths = self._put([b.ids for b in these], batch, bucket_of(max(len(b.ids) for b in these)))
                 starts = jax.device_put(starts, NamedSharding(self._mesh, ROWS))
-                read = read_branches(self._params, trunks, starts, ids, lengths, tokens, graph=self._graph)
+                read = read_branches(
+                    self._params, trunks, starts, ids, lengths, tokens, graph=self._graph, rounding=rounding
+                )
                 found.append(([b.place for b in these], read))
         return first, found
 

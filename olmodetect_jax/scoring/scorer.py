@@ -82,13 +82,13 @@ class Scorer:
         """
         by_digest = {r.digest: r for r in requests}
         missing = {d for d in by_digest if not self._store.known(d)}
-        plan = self._store.unfinished(missing, self._parts)
+        plan = self._store.unfinished(missing, self._parts, self._budget)
         planned = {d for batch in plan for d in batch.digests}
         fresh = make_plan(
             [by_digest[d] for d in missing - planned], token_budget=self._budget, row_multiple=self._parts
         )
         if fresh:
-            self._store.keep_plan(fresh)
+            self._store.keep_plan(fresh, self._budget)
             plan += fresh
         with progress("Scoring", len(missing), unit="sequences") as advance:
             running: tuple[Batch, Statistics] | None = None

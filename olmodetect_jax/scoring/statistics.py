@@ -196,6 +196,11 @@ def released_log_probs(logits: jax.Array, targets: jax.Array) -> jax.Array:
     return jnp.take_along_axis(log_softmax(logits, "all"), targets[..., None], axis=-1)[..., 0]
 
 
+def round_logits(logits: jax.Array, rounding: Rounding) -> jax.Array:
+    """Logits as a model in bfloat16 hands them out, unless nothing is rounded."""
+    return logits if rounding == "none" else _bfloat16(logits)
+
+
 def log_softmax(logits: jax.Array, rounding: Rounding) -> jax.Array:
     """Log-probabilities of every token, [..., V] float32: for a few positions only."""
     if rounding == "none":

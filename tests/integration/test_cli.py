@@ -53,7 +53,7 @@ def small_run(tmp_path_factory):
 def test_help_has_an_example_for_every_command(run):
     _, out, _ = run("--help")
     commands = ["quickstart", "convert", "export", "score", "tune", "evaluate", "report", "frequencies", "attacks"]
-    for name in [*commands, "protocols"]:
+    for name in [*commands, "neighbours", "protocols"]:
         assert name in out
         code, text, _ = run(name, "--help")
         assert code == 0 and f"Example: olmodetect {name}" in text
@@ -82,6 +82,11 @@ def test_usage_errors_end_with_2(run, tmp_path):
         ({"subsets": "novel,poems"}, "subset.*'poems'.*speeches"),
         ({"limit": 0}, "--limit"),
         ({"token-budget": 0}, "--token-budget"),
+        ({"generation-limit": 0}, "--generation-limit"),
+        ({"quiz": "q"}, "--quiz goes with the attack dcq"),
+        ({"neighbours": "n"}, "--neighbours goes with the attack neighborhood"),
+        ({"prompt": "guided=f"}, "--prompt guided goes with the attack guided"),
+        ({"prompt": "guided"}, "--prompt: expected NAME=FILE"),
         ({"benchmark": "nowhere"}, "nowhere: no such benchmark folder"),
         ({"model": "nowhere"}, "nowhere.*tokenizer.json: not found"),
         ({"benchmark": None}, "either --benchmark DIR or --texts FILE"),
@@ -137,18 +142,20 @@ def test_evaluate_and_report(run, small_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_quickstart_shows_ten_attacks_over_three_stages(run, tmp_path):
-    code, out, _ = run("quickstart", "--out", tmp_path / "q", "--limit", 3)
+def test_quickstart_shows_fifteen_attacks_over_three_stages(run, tmp_path):
+    code, out, _ = run("quickstart", "--out", tmp_path / "q", "--limit", 2)
     assert code == 0 and (tmp_path / "q" / "report.html").is_file()
     rows = (tmp_path / "q" / "tables" / "auc.csv").read_text().splitlines()
     for stage in ("pretraining", "midtraining", "posttraining"):
         assert f"stage:{stage}" in rows[0]
-    for title in ("PPL", "Zlib", "Lower", "MinK", "MinK++", "DCPDD", "PAC", "ReCaLL", "EMMIA", "CAMIA", "20 a class"):
+    for title in ("PPL", "Zlib", "Lower", "MinK", "MinK++", "DCPDD", "PAC", "ReCaLL", "EMMIA", "CAMIA", "Neigh.",
+                  "Guided", "DCQ", "CDD", "SelfCrit", "20 a class", "10 a class"):  # fmt: skip
         assert title in out
     manifest = json.loads((tmp_path / "q" / "manifest.json").read_text())
     tuned = yaml.safe_load((tmp_path / "q" / "hyperparameters.yaml").read_text())["values"]
     assert manifest["tuned"] and tuned.items() <= manifest["hyperparameters"].items()
     assert {"dc_pdd_alpha", "pac_far", "recall_shots", "em_mia_base", "camia_composition"} <= set(tuned)
+    assert {"neighborhood_score", "guided_score", "dcq_score", "cdd_alpha"} <= set(tuned)  # shipped with the sample
 
 
 @pytest.mark.slow

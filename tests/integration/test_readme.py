@@ -10,6 +10,8 @@ import pytest
 
 from olmodetect_jax import sample
 from olmodetect_jax.cli import main
+from olmodetect_jax.generation.generator import Generator
+from tests.stub_attacks import answer
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -21,7 +23,19 @@ def commands():
 
 
 @pytest.mark.slow
-def test_the_tables_commands_run_in_order(tmp_path):
+def test_the_tables_commands_run_in_order(tmp_path, monkeypatch):
+    def invented(self, requests):  # writing takes long, and is tested elsewhere
+        return {r.digest: answer(r) for r in requests}
+
+    class Filler:
+        def provenance(self):
+            return {"filler": "invented"}
+
+        def fill_chunk(self, chunk, window):
+            return [f"{text} or so" for text in chunk.rows]
+
+    monkeypatch.setattr(Generator, "answer", invented)
+    monkeypatch.setattr("olmodetect_jax.commands.neighbours.load_filler", lambda directory: Filler())
     texts = tmp_path / "texts.jsonl"
     texts.write_text('{"text": "some text of mine"}\n')
     words = {
@@ -33,6 +47,8 @@ def test_the_tables_commands_run_in_order(tmp_path):
         "TEXTS": texts,
         "OTHERS": texts,
         "BACK": tmp_path / "back",
+        "T5": tmp_path / "t5",
+        "NEIGHBOURS": tmp_path / "neighbours.jsonl",
         "report.html": tmp_path / "report.html",
     }
     ran = []
@@ -45,7 +61,7 @@ def test_the_tables_commands_run_in_order(tmp_path):
         given = [str(words.get(a, a)).replace("RUN/", f"{words.get('RUN')}/") for a in arguments]
         assert main(given) == 0, command
         ran.append(arguments[0])
-    assert set(ran) == {"convert", "score", "tune", "evaluate", "report", "frequencies", "export"}
+    assert set(ran) == {"convert", "score", "tune", "evaluate", "report", "frequencies", "export", "neighbours"}
     assert (tmp_path / "report.html").is_file()
 
 

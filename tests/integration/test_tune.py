@@ -10,9 +10,11 @@ import pytest
 import yaml
 
 from olmodetect_jax import sample
+from olmodetect_jax.attacks.generative import GENERATIVE
 from olmodetect_jax.cli import main
 from olmodetect_jax.evaluation.protocols import read_protocols
 from olmodetect_jax.evaluation.tuning import read_tuning
+from olmodetect_jax.protocol import attacks_of
 
 ROOT = Path(__file__).parents[2]
 MODEL, BENCHMARK = sample.model_directory(), sample.benchmark_directory()
@@ -121,6 +123,7 @@ def test_every_protocol_field_is_compared(finished, run, tmp_path):
     touched = {row.field for row in comparison.changes}
     without = {"zlib_numerator", "lower_form", "min_k_plus_plus_sigma", "tuning_non_finite", "min_k_choice",
                "dc_pdd_tuning_text", "camia_tuning"}  # fmt: skip
+    without |= {field for field in own if attacks_of(field) and set(attacks_of(field)) <= set(GENERATIVE)}
     assert touched == set(own) - without
     assert "What each protocol field does" in (tmp_path / "report.html").read_text()
     rows = {(row.field, row.value): row.auc for row in comparison.changes}
@@ -192,10 +195,11 @@ def test_own_texts_with_development_texts(run, tmp_path):
     reference = tmp_path / "reference.jsonl"
     reference.write_text("".join(json.dumps({"text": t + " Or not."}) + "\n" for t in texts[:3]))
     arguments = ["score", "--model", MODEL, "--texts", mine, "--reference", reference]
-    code, out, err = run(*arguments, "--dev", dev, "--out", tmp_path / "run")
-    assert code == 0 and "left out: EMMIA" in err
+    quick = ("--generation-limit", 1, "--set", "guided_new_tokens=8", "--set", "cdd_length=8")
+    code, out, err = run(*arguments, "--dev", dev, *quick, "--out", tmp_path / "run")
+    assert code == 0 and "left out: EMMIA" in err and "left out: DCQ: needs a quiz" in err
     attacks = json.loads((tmp_path / "run" / "manifest.json").read_text())["attacks"]
-    assert {"recall", "camia", "pac"} <= set(attacks) and "em_mia" not in attacks
+    assert {"recall", "camia", "pac", "neighborhood", "guided", "cdd"} <= set(attacks) and "em_mia" not in attacks
     assert all(0 <= line["reference_share"] <= 1 for line in lines(tmp_path / "run", "recall", "texts"))
     assert run(*arguments, "--dev", dev, "--attacks", "em_mia", "--out", tmp_path / "pairs")[0] == 0
     assert (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from olmodetect_jax.requests import Generate
-from tests.unit.test_generation import generator, prompts
+from tests.unit.test_generation import engine, prompts
 
 torch = pytest.importorskip("torch")
 
@@ -18,7 +18,7 @@ def test_greedy_equals_generate(golden, tmp_path, name):
     model = AutoModelForCausalLM.from_pretrained(golden / name, dtype=torch.float32).eval()
     vocabulary = json.loads((golden / name / "config.json").read_text())["vocab_size"]
     asked = [Generate(p % vocabulary, 24, (3,)) for p in prompts(range(1, 40, 3), seed=5)]
-    answers = generator(golden, tmp_path, name=name).answer(asked)
+    answers = engine(golden, tmp_path, name=name).answer(asked)
     for request in asked:
         ids = torch.from_numpy(request.prompt.astype(np.int64))[None]
         out = model.generate(

@@ -18,6 +18,7 @@ from olmodetect_jax.evaluation.aggregate import (
     Aggregate,
     aggregate,
     attack_domains,
+    is_defined_on,
     mean,
     method_avg,
     model_avg,
@@ -174,10 +175,15 @@ def test_every_golden_case_has_a_test() -> None:
     assert {case["kind"] for case, _ in CASES.values()} == kinds | {"exclude", "tune"}
 
 
-def test_a_restricted_attack_covers_a_tree_without_its_domains() -> None:
+def test_a_restricted_attack_has_its_domains_only() -> None:
     sample = load_tree("sample")
-    assert attack_domains("self_critique", sample) == tuple(sample.domain_titles)
+    assert attack_domains("self_critique", sample) == ("mbpp",)
     assert attack_domains("self_critique", TREE) == ("dpo", "rlvr")
+    without = dataclasses.replace(sample, subsets=sample.subsets[:4], domain_titles={"novel": "Novel"})
+    assert attack_domains("self_critique", without) == ()
+    assert aggregate({"novel": 0.7}, without, domains=()).all is None
+    assert attack_domains("cdd", sample) == tuple(sample.domain_titles)
+    assert is_defined_on("self_critique", None) and not is_defined_on("self_critique", "novel")
 
 
 def test_a_restricted_attack_still_needs_all_of_its_own_subsets() -> None:

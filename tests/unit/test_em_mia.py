@@ -23,6 +23,7 @@ from olmodetect_jax.attacks.em_mia_iterations import (
     sklearn_aucs,
     texts_in_the_way,
 )
+from olmodetect_jax.attacks.limited import Limited
 from olmodetect_jax.attacks.rounds import Job, run_jobs
 from olmodetect_jax.attacks.zlib import compressed_length
 from olmodetect_jax.errors import DataError, UsageError
@@ -354,6 +355,10 @@ def test_identical_texts_are_degenerate():
     assert len({r.digest for r in split(asked)[1]}) == 1  # one prefix, one row
 
 
+def limited(limit):
+    return Limited(EmMia("loss"), limit, f"--em-mia-limit takes {limit} records of each class")
+
+
 LIMITED = [*TEXTS, "", "x"]  # the last two cannot be used, and use up no place
 
 
@@ -363,7 +368,7 @@ def test_the_limit_takes_the_smallest_hashes_of_each_class(order):
     labels = dict(zip(LIMITED, [1, 1, 1, 0, 0, 0, None, None, 1, 1], strict=True))
     texts = [LIMITED[i] for i in order]
     group = Group(records(*texts, labels=[labels[t] for t in texts]))
-    scores, asked = run(EmMia("loss", limit=2), group, AUDITED)
+    scores, asked = run(limited(2), group, AUDITED)
     taken = {
         t
         for label in (1, 0, None)
@@ -385,7 +390,7 @@ def test_the_limit_takes_the_smallest_hashes_of_each_class(order):
 def test_of_equal_texts_the_limit_takes_the_smaller_id():
     twins = records(TEXTS[0], TEXTS[0], TEXTS[4], labels=[1, 1, 0])
     for order in ([0, 1, 2], [1, 2, 0]):
-        scores, _ = run(EmMia("loss", limit=1), Group([twins[i] for i in order]), AUDITED)
+        scores, _ = run(limited(1), Group([twins[i] for i in order]), AUDITED)
         assert {twins[i].record_id for i, s in zip(order, scores, strict=True) if s.missing is None} == {"r0", "r2"}
 
 
@@ -424,6 +429,7 @@ def test_one_base_is_chosen_for_both_sides():
     assert apart != {pooled}  # or this would show nothing
     for attack, choices in (
         (EmMiaBestOfFour(), AUDITED),
+        (Limited(EmMiaBestOfFour(), 16, "none is left out"), AUDITED),
         (EmMia("zlib"), protocol(em_mia_choice="best_of_four")),
     ):
         scores = run_sides(attack, mixed, choices)
@@ -441,7 +447,7 @@ def test_a_side_that_cannot_be_run_has_no_say():
 
 
 def test_the_limit_counts_each_side():
-    scores = run_sides(EmMia("loss", limit=3), two_sides())
+    scores = run_sides(limited(3), two_sides())
     taken = [(r.side, r.label) for r, s in zip(two_sides(), scores, strict=True) if s.missing is None]
     assert {key: taken.count(key) for key in taken} == {
         (s, label): 3 for s in ("chosen", "rejected") for label in (0, 1)

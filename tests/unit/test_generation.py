@@ -28,10 +28,6 @@ def engine(golden, out, mesh="data=8", name="tiny_olmo2_gqa", token_budget=1024,
     return Engine(loaded.module(), places, out, provenance, token_budget=token_budget)
 
 
-def generator(*args, **options):
-    return engine(*args, **options)._generator
-
-
 def prompts(lengths, seed=0):
     rng = np.random.default_rng(seed)
     return [rng.integers(1, 64, n, dtype=np.int32) for n in lengths]
@@ -76,7 +72,7 @@ def test_greedy_goldens(golden, tmp_path, cases):
             request = Generate(np.asarray(given["prompt_ids"], np.int32), given["max_new_tokens"], stop)
             asked[name] = (request, expected)
     assert len(asked) == 7
-    answers = generator(golden, tmp_path, name="tiny_olmo2").answer([r for r, _ in asked.values()])
+    answers = engine(golden, tmp_path, name="tiny_olmo2").answer([r for r, _ in asked.values()])
     for name, (request, expected) in asked.items():
         (found,) = answers[request.digest].rows
         assert found.ids.tolist() == expected["tokens"], name
@@ -85,7 +81,7 @@ def test_greedy_goldens(golden, tmp_path, cases):
 
 
 def test_cdd_goldens(golden, tmp_path, cases):
-    made = generator(golden, tmp_path, name="tiny_olmo2")
+    made = engine(golden, tmp_path, name="tiny_olmo2")
     for name, (given, expected) in cases.items():
         if given["kind"] != "cdd":
             continue
@@ -100,8 +96,8 @@ def test_cdd_goldens(golden, tmp_path, cases):
 def test_same_bytes_in_any_order(golden, tmp_path):
     asked = [sampled(p, (5, 20, 1)[i % 3], seed=i) for i, p in enumerate(prompts(range(3, 40, 2)))]
     asked += [Generate(p, 20, (0, 3)) for p in prompts(range(1, 30, 3), seed=1)]
-    one = generator(golden, tmp_path / "a").answer(asked)
-    other = generator(golden, tmp_path / "b").answer(asked[::-1])
+    one = engine(golden, tmp_path / "a").answer(asked)
+    other = engine(golden, tmp_path / "b").answer(asked[::-1])
     assert as_bytes(one) == as_bytes(other) and len(one) == len(asked)
     assert any(c.ended for a in one.values() for c in a.rows)
 
@@ -109,10 +105,10 @@ def test_same_bytes_in_any_order(golden, tmp_path):
 def test_a_text_does_not_depend_on_its_company(golden, tmp_path):
     """Alone, beside others, in few slots that are refilled, in many."""
     asked = [sampled(p, 20, seed=i) for i, p in enumerate(prompts([5, 9, 14, 30, 33] * 4))]
-    together = generator(golden, tmp_path / "a").answer(asked)
-    generous = generator(golden, tmp_path / "b", token_budget=100_000).answer(asked[:7])
+    together = engine(golden, tmp_path / "a").answer(asked)
+    generous = engine(golden, tmp_path / "b", token_budget=100_000).answer(asked[:7])
     for request in asked[:2]:
-        alone = generator(golden, tmp_path / f"{request.digest.hex()}").answer([request])
+        alone = engine(golden, tmp_path / f"{request.digest.hex()}").answer([request])
         assert_alike(alone[request.digest], together[request.digest])
     for request in asked[:7]:
         assert_alike(generous[request.digest], together[request.digest])
@@ -121,15 +117,15 @@ def test_a_text_does_not_depend_on_its_company(golden, tmp_path):
 @pytest.mark.parametrize("mesh", ["data=2,fsdp=2,tensor=2", "data=1,fsdp=4,tensor=2"])
 def test_same_on_every_mesh(golden, tmp_path, mesh):
     asked = [sampled(p, 6, seed=i) for i, p in enumerate(prompts([5, 9, 14, 30, 33]))]
-    one = generator(golden, tmp_path / "a").answer(asked)
-    other = generator(golden, tmp_path / "b", mesh).answer(asked)
+    one = engine(golden, tmp_path / "a").answer(asked)
+    other = engine(golden, tmp_path / "b", mesh).answer(asked)
     for request in asked:
         assert_alike(one[request.digest], other[request.digest])
 
 
 def test_samples_differ_by_seed_and_by_place_only(golden, tmp_path):
     (prompt,) = prompts([12])
-    made = generator(golden, tmp_path)
+    made = engine(golden, tmp_path)
     few, many, other = (sampled(prompt, 5), sampled(prompt, 9), sampled(prompt, 5, seed=2))
     answers = made.answer([few, many, other])
     assert tokens(answers[few.digest]) == tokens(answers[many.digest])[:6]  # the greedy one and five draws
@@ -143,7 +139,7 @@ def test_a_text_that_waits_for_a_place_is_the_one_that_does_not(golden, tmp_path
     """In turns of 16, begun at different steps, against all at once."""
     asked = [sampled(p, 30, max_new, seed=i) for i, p in enumerate(prompts([12, 30, 7]))]
     at_once = [sampled(r.prompt, 50, max_new, seed=i) for i, r in enumerate(asked)]
-    made = generator(golden, tmp_path)
+    made = engine(golden, tmp_path)
     answers = made.answer([*asked, *at_once])
     for one, other in zip(asked, at_once, strict=True):
         assert (Shape.of(one).width, Shape.of(other).width) == (16, 52)
@@ -156,7 +152,7 @@ def test_branches_of_a_prompt(golden, tmp_path):
     """A draw after the first n tokens is the draw from a prompt of these n tokens."""
     (prompt,) = prompts([40])
     starts = [1, 7, 40, 7, 23]
-    made = generator(golden, tmp_path)
+    made = engine(golden, tmp_path)
     request = sampled(prompt, starts=starts, greedy=False)
     answer = made.answer([request])[request.digest]
     for place, start in enumerate(starts):
@@ -181,10 +177,9 @@ def test_log_probs_are_those_of_scoring(golden, tmp_path, dtype, tolerance):
 
 def test_a_run_that_was_killed_goes_on_with_the_same_bytes(golden, tmp_path, monkeypatch):
     asked = [Generate(p, 16, (0,)) for p in prompts(range(2, 60))] + [sampled(p, 20) for p in prompts([4, 8] * 20)]
-    monkeypatch.setattr(generator_module, "KV_TOKENS", 512)
-    whole = generator(golden, tmp_path / "whole", token_budget=1).answer(asked)
-    killed = generator(golden, tmp_path / "killed", token_budget=1)
-    add, calls = killed._store.add, []
+    whole = engine(golden, tmp_path / "whole", token_budget=64).answer(asked)
+    killed = engine(golden, tmp_path / "killed", token_budget=64)
+    add, calls = killed._generator._store.add, []
 
     def add_two(requests, answers):
         if len(calls) == 2:
@@ -192,15 +187,15 @@ def test_a_run_that_was_killed_goes_on_with_the_same_bytes(golden, tmp_path, mon
         calls.append(len(requests))
         add(requests, answers)
 
-    monkeypatch.setattr(killed._store, "add", add_two)
+    monkeypatch.setattr(killed._generator._store, "add", add_two)
     with pytest.raises(KeyboardInterrupt):
         killed.answer(asked)
-    again = generator(golden, tmp_path / "killed", token_budget=1)
-    assert 0 < len(again._store.answers) < len(asked)
+    again = engine(golden, tmp_path / "killed", token_budget=64)
+    assert 0 < len(again._generator._store.answers) < len(asked)
     assert as_bytes(again.answer(asked[::-1])) == as_bytes(whole)
     ran = []
     monkeypatch.setattr(Generator, "_run", lambda *args: ran.append(args))
-    assert as_bytes(generator(golden, tmp_path / "killed").answer(asked)) == as_bytes(whole) and not ran
+    assert as_bytes(engine(golden, tmp_path / "killed", token_budget=64).answer(asked)) == as_bytes(whole) and not ran
 
 
 def test_two_programs_a_shape(golden, tmp_path):
@@ -213,7 +208,7 @@ def test_two_programs_a_shape(golden, tmp_path):
     )
     decode_module.fill.clear_cache()
     decode_module.decode.clear_cache()
-    made = generator(golden, tmp_path)
+    made = engine(golden, tmp_path)
     for seed in range(2):
         made.answer([sampled(p, 20, seed=seed, max_new=9) for p in prompts([5, 30, 100, 128] * 20)])
     assert sorted(n for n in compiled if n in ("jit(fill)", "jit(decode)")) == ["jit(decode)", "jit(fill)"]
@@ -221,14 +216,14 @@ def test_two_programs_a_shape(golden, tmp_path):
 
 def test_a_damaged_file_is_named(golden, tmp_path):
     request = Generate(prompts([4])[0], 4)
-    made = generator(golden, tmp_path)
+    made = engine(golden, tmp_path)
     made.answer([request])
-    (file,) = made._store.folder.glob("*.safetensors")
+    (file,) = made._generator._store.folder.glob("*.safetensors")
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
     with pytest.raises(StoreError, match=f"{file.name}.*damaged"):
-        generator(golden, tmp_path)
+        engine(golden, tmp_path)
 
 
 def test_an_id_beyond_the_vocabulary(golden, tmp_path):
@@ -242,7 +237,40 @@ def test_memory_that_runs_out_is_named(golden, tmp_path, monkeypatch):
 
     monkeypatch.setattr(generator_module, "fill", fail)
     with pytest.raises(OlmoDetectError, match="does not fit the device's memory"):
-        generator(golden, tmp_path).answer([Generate(prompts([4])[0], 4)])
+        engine(golden, tmp_path).answer([Generate(prompts([4])[0], 4)])
+
+
+def test_a_smaller_budget_after_memory_ran_out(golden, tmp_path, monkeypatch):
+    """The plan that did not fit is not tried again; what was finished under it stays."""
+    asked = [Generate(p, 16) for p in prompts(range(2, 60))]
+    rows = []
+    fill = generator_module.fill
+
+    def fits_small_ones(params, slots, *args, **options):
+        rows.append(slots.places.shape[0])
+        if rows[-1] > 8:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+        return fill(params, slots, *args, **options)
+
+    monkeypatch.setattr(generator_module, "fill", fits_small_ones)
+    with pytest.raises(OlmoDetectError, match="smaller --token-budget"):
+        engine(golden, tmp_path).answer(asked)
+    answers = engine(golden, tmp_path, token_budget=16).answer(asked)
+    assert len(answers) == len(asked) and rows[0] > 8 and set(rows[1:]) == {8}
+
+
+def test_a_text_that_is_not_finite_spoils_no_other(golden, tmp_path):
+    """A row that held NaN is taken by the next text, whose masked columns must not hold it still."""
+    made = engine(golden, tmp_path, "data=1,fsdp=8", token_budget=16)
+    embedding = made._generator._params["embed"]["embedding"]
+    embedding.set_value(embedding[...].at[5].set(np.nan))
+    clean = [p[p != 5] for p in prompts([9, 12, 20, 30] * 8)]
+    bad = [np.concatenate([p, np.asarray([5], np.int32)]) for p in clean]
+    asked = [Generate(p, 9, (5,)) for p in [*clean, *bad]]
+    answers = made.answer(asked)
+    for request in asked[: len(clean)]:
+        assert all(np.isfinite(c.log_prob).all() for c in answers[request.digest].rows)
+    assert not any(np.isfinite(c.log_prob).all() for r in asked[len(clean) :] for c in answers[r.digest].rows)
 
 
 @pytest.mark.parametrize(

@@ -216,9 +216,58 @@ def test_the_attacks_that_read_other_texts_are_explained(tmp_path: Path) -> None
         assert ("EMMIA (9 a class)" in page.text) == (base == "dev") and "EMMIA optimistic (9 a class)" in page.text
 
 
+GENERATION = {
+    "limit": 10,
+    "prompts": {
+        "guided": {"path": None, "sha256": "0" * 64, "known_as": None},
+        "general": {"path": "/home/me/<b>mine.txt", "sha256": "1" * 64, "known_as": None},
+        "dcq_quiz": {"path": "/home/me/quiz.txt", "sha256": "2" * 64, "known_as": "the wording of <i>somebody</i>"},
+        "critique": {"path": None, "sha256": "3" * 64, "known_as": None},
+        "sources": {"path": "/home/me/sources.yaml", "sha256": "4" * 64, "known_as": None},
+    },
+    "quiz": {"path": "/data/quiz.jsonl", "sha256": "5" * 64, "generator": f"synonyms {EVIL}"},
+    "neighbours": {"backend": "the target model {prompts}"},
+}
+
+
+def test_the_generative_attacks_are_explained_with_what_they_were_made_from(tmp_path: Path) -> None:
+    attacks = ("neighborhood", "guided", "dcq", "cdd", "self_critique")
+    values = {
+        "neighborhood_score": "z",
+        "guided_score": "rouge_delta",
+        "dcq_score": "min",
+        "cdd_ratio": 0.25,
+        "cdd_length": 50,
+        "cdd_alpha": 0.075,
+    }
+    fields = {"guided_new_tokens": 64, "self_critique_new_tokens": 32}
+    protocol = {"preset": "audited", "fields": fields, "changed": fields}
+    changes = {"protocol": protocol, "hyperparameters": values, "generation": GENERATION}
+    page = Page(html := report(tmp_path / "r.html", write_run(tmp_path / "run", random_scores(attacks), **changes)))
+    assert page.count("dt") == 5 and page.count("script") == 1
+    assert "&lt;i&gt;somebody" in html and "<i>somebody" not in html and "<b>mine" not in html
+    for words in (
+        "as a difference in standard deviations of the copies: ",
+        "Gaps filled by the target model {prompts}.",
+        "at most 64 tokens, once told",
+        "how much more of it when it was told. Prompts: this project's own wording, the file <b>mine.txt.",
+        "three rewordings of it, in each of four places, where it is least. Rewordings by synonyms <script>",
+        "Prompts: the wording of <i>somebody</i>.",
+        "a share of 0.25, for at most 50 tokens",
+        "at most 0.075 of the longest",
+        "of at most 32 tokens each. Prompts: this project's own wording.",
+    ):
+        assert words in page.text, words
+    assert "sources.yaml" not in page.text[: page.text.index("Provenance")]
+    for unknown in ({}, {"prompts": [1], "quiz": 1, "neighbours": {"backend": ""}}, [2]):
+        changes = {"generation": unknown, "hyperparameters": {"dcq_score": ["x"]}}
+        page = Page(report(tmp_path / "r.html", write_run(tmp_path / "run", random_scores(attacks), **changes)))
+        assert "Rewordings by –." in page.text and "Gaps filled by –." in page.text and "in each of four" in page.text
+
+
 def test_a_run_of_unknown_choices_is_shown_all_the_same(tmp_path: Path) -> None:
     protocol = {"preset": "mine", "fields": {"zlib_numerator": ["x"]}, "changed": {}}
-    scores = random_scores(("zlib", "min_k", "cdd"))
+    scores = random_scores(("zlib", "min_k", "fsd"))
     run = write_run(tmp_path / "run", scores, protocol=protocol, hyperparameters=None)
     page = Page(report(tmp_path / "r.html", run))
     assert "a share of – of them" in page.text

@@ -212,13 +212,14 @@ def test_overlapping_kept_plans_run_a_request_once(golden, tmp_path):
     scorer = engine(golden, tmp_path)
     a, b, c = sorted(requests_of([9, 10, 11]), key=lambda r: r.digest)
     store = scorer._texts._store
-    store.keep_plan([Batch(64, 8, (a.digest, b.digest))])
-    store.keep_plan([Batch(64, 8, (a.digest,))])
-    store.keep_plan([Batch(64, 8, (b.digest, c.digest))])
-    batches = store.unfinished({a.digest, b.digest, c.digest}, 8)
+    store.keep_plan([Batch(64, 8, (a.digest, b.digest))], 64)
+    store.keep_plan([Batch(64, 8, (a.digest,))], 64)
+    store.keep_plan([Batch(64, 8, (b.digest, c.digest))], 64)
+    batches = store.unfinished({a.digest, b.digest, c.digest}, 8, 64)
     run = [d for batch in batches for d in batch.digests]
     assert len(run) == len(set(run))
-    assert store.unfinished({a.digest}, 8) == [Batch(64, 8, (a.digest,))] and store.unfinished({a.digest}, 16) == []
+    assert store.unfinished({a.digest}, 8, 64) == [Batch(64, 8, (a.digest,))]
+    assert store.unfinished({a.digest}, 16, 64) == store.unfinished({a.digest}, 8, 63) == []
     assert set(scorer.answer([a, b, c])) == {a.digest, b.digest, c.digest}
 
 
@@ -232,7 +233,7 @@ def test_an_id_beyond_the_embedding_is_refused(golden, tmp_path):
 def test_a_kept_plan_is_run_in_its_own_shapes(golden, tmp_path):
     requests, scorer = requests_of([9, 10, 11]), engine(golden, tmp_path)
     kept = [Batch(128, 16, tuple(r.digest for r in requests))]  # a fresh plan would be one of (64, 8)
-    scorer._texts._store.keep_plan(kept)
+    scorer._texts._store.keep_plan(kept, 1)
     ran, start = [], scorer._texts._start
     scorer._texts._start = lambda batch, *known: ran.append(batch) or start(batch, *known)
     scorer.answer(requests)

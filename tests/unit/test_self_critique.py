@@ -108,11 +108,12 @@ def test_similarity_is_symmetric_and_between_0_and_1(first, second):
         ("no tags at all", "no tags at all"),
         ("it says <|assistant|> inside", "it says <|assistant|> inside"),
         ("<|user|>\n \n<|assistant|>\nFour.", ""),
+        ("<|user|>\r\nTwo\r\n<|assistant|>\r\nFour.", "Two"),
     ],
 )
 def test_the_problem_is_the_first_user_turn(whole, problem):
-    assert problem_of(whole, AUDITED) == problem
-    assert problem_of(whole, RELEASE) == whole
+    assert problem_of(whole, "rlvr", AUDITED) == problem_of(whole, "dpo", RELEASE) == problem
+    assert problem_of(whole, "rlvr", RELEASE) == whole
 
 
 def test_two_rounds():

@@ -82,6 +82,56 @@ def test_titles_say_to_how_many_records_em_mia_was_limited(tmp_path: Path) -> No
         assert [row.title for row in plain.rows[1:3]] == [TITLES["em_mia"], TITLES["em_mia_best_of_four"]]
 
 
+GENERATIVE = ("neighborhood", "guided", "dcq", "cdd", "self_critique")
+
+
+def titles(path: Path, **changes: Any) -> list[str]:
+    scores = random_scores(GENERATIVE)
+    scores["self_critique"] = {"mbpp": scores["self_critique"]["mbpp"]}
+    return [row.title for row in one(write_run(path, scores, **changes)).rows[:5]]
+
+
+def test_titles_say_what_the_generative_attacks_were_limited_to(tmp_path: Path) -> None:
+    fields = {"guided_new_tokens": 256, "self_critique_new_tokens": 1024}
+    whole: dict[str, Any] = {"preset": "audited", "fields": fields, "changed": {}}
+    short = {**whole, "changed": {"guided_new_tokens": 64, "self_critique_new_tokens": 32, "cdd_top_k": 0}}
+    cdd = {"cdd_length": 50}
+    plain = [TITLES[name] for name in GENERATIVE]
+    for number, (changes, expected) in enumerate(
+        [
+            ({}, plain),
+            ({"protocol": whole, "generation": {"limit": None}, "hyperparameters": cdd}, plain),
+            (
+                {"protocol": short, "generation": {"limit": 10}, "hyperparameters": cdd},
+                [
+                    "Neigh. (10 a class)",
+                    "Guided (10 a class, 64 tokens)",
+                    "DCQ (10 a class)",
+                    "CDD (10 a class, 50 tokens)",
+                    "SelfCrit (10 a class, 32 tokens)",
+                ],
+            ),
+            (
+                {"protocol": short, "generation": {}},
+                ["Neigh.", "Guided (64 tokens)", "DCQ", "CDD", "SelfCrit (32 tokens)"],
+            ),
+            ({"generation": {"limit": True}, "hyperparameters": {"cdd_length": "50"}}, plain),
+            ({"generation": [], "hyperparameters": None, "protocol": whole}, plain),
+        ]
+    ):
+        assert titles(tmp_path / str(number), **changes) == expected
+
+
+def test_self_critique_is_one_subset_of_the_sample(tmp_path: Path) -> None:
+    scores = random_scores(("ppl", "self_critique"))
+    scores["self_critique"] = {"mbpp": scores["self_critique"]["mbpp"]}
+    ppl, critique, average = one(write_run(tmp_path, scores)).rows
+    assert critique.auc.all == critique.auc.stage["posttraining"] == critique.auc.subset["mbpp"] is not None
+    assert critique.auc.stage["pretraining"] is critique.auc.stage["midtraining"] is None
+    assert average.auc.stage["midtraining"] == ppl.auc.stage["midtraining"]
+    assert average.auc.all == pytest.approx((ppl.auc.all + critique.auc.all) / 2)
+
+
 def test_no_mean_over_runs_that_were_limited_differently(tmp_path: Path) -> None:
     scores = random_scores(("ppl", "zlib", "em_mia"))
     runs = [write_run(tmp_path / str(limit), scores, em_mia_limit=limit) for limit in (20, 30)]

@@ -103,6 +103,27 @@ def test_text_of_the_file_cannot_command_the_terminal(tmp_path: Path) -> None:
     assert r"\x1b[2J[red]a[/red]=1, \u202eb" in text and r"[bold]x[/bold]\x07→0.50" in text
 
 
+def test_what_was_chosen_before_the_run_is_marked(tmp_path: Path) -> None:
+    counts = {"n_member": 40, "n_non_member": 41}
+    found = tuning()
+    for name in ("pac", "recall", "camia"):
+        found["attacks"][name]["shipped"] = counts
+    read_back = read(tmp_path, attacks=found["attacks"])
+    assert [name for name, attack in read_back.attacks.items() if attack.shipped == (40, 41)] == [
+        "pac", "recall", "camia",
+    ]  # fmt: skip
+    assert "PAC, ReCaLL, CAMIA: chosen when the sample was made, on 40 members and 41 non-members, and shipped." in (
+        tuning_notes(read_back)
+    )
+    text = printed(read_back, 140)
+    assert lines_of(text, "ReCaLL")[0].endswith("yes, shipped") and lines_of(text, "EMMIA")[0].endswith("yes")
+    choices = {panel.title: panel.choice for panel in tuning_plot(read_back).panels}
+    assert (choices["PAC"], choices["EMMIA"], choices["MinK"]) == ("0.1, 0.2, shipped", "zlib", "0.2, not used")
+    found["attacks"]["pac"]["shipped"] = {"n_member": 40}
+    with pytest.raises(DataError, match=r"field attacks\.pac\.shipped\.n_non_member is missing"):
+        read(tmp_path, attacks=found["attacks"])
+
+
 def test_no_file_is_no_tuning(tmp_path: Path) -> None:
     assert read_tuning(tmp_path) is None
     assert read_tuning(tmp_path / "nowhere") is None
