@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +47,11 @@ class ChatTemplate:
             return cls(path, _read(path), known)
         template = _default(config.get("chat_template"), directory / CONFIG)
         return None if template is None else cls(directory / CONFIG, template, known)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the template and the special tokens it is given, hex."""
+        return hashlib.sha256(json.dumps([self.template, sorted(self.tokens.items())]).encode()).hexdigest()
 
     def prompt(self, content: str) -> str:
         """One user turn and the head of the answer to it.

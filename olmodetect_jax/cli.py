@@ -315,6 +315,45 @@ def neighbours(
 
 
 @app.command()
+def quiz(
+    texts: Annotated[Path, typer.Argument(help="Benchmark folder, the word sample, or a JSONL file of texts.")],
+    out: Annotated[Path, typer.Option(help="File to write, or to go on with after a kill; .gz and .zst are packed.")],
+    model: Annotated[
+        str | None,
+        typer.Option(help="A model at the OpenAI-compatible address OPENAI_BASE_URL, with the key OPENAI_API_KEY."),
+    ] = None,
+    from_model: Annotated[Path | None, typer.Option(help="Directory of an instruction model to run here.")] = None,
+    perturber: Annotated[
+        bool, typer.Option("--perturber", help="Replace words from a table, without a model.")
+    ] = False,
+    imported: Annotated[
+        Path | None,
+        typer.Option("--import", help="CSV file of the original DCQ; or the released cache, with --model."),
+    ] = None,
+    prompt: Annotated[Path | None, typer.Option(help="Your wording of the request, in place of ours.")] = None,
+    price_in: Annotated[float | None, typer.Option(help="Price of a million tokens sent, for the estimate.")] = None,
+    price_out: Annotated[float | None, typer.Option(help="Price of a million tokens received.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Send texts without asking.")] = False,
+    dtype: Dtype = "float32",
+    mesh: Mesh = None,
+    size: Annotated[str | None, typer.Option(help="1b, 7b, 13b or 32b; all of the benchmark's if left out.")] = None,
+    subsets: Annotated[str | None, typer.Option(help="Subset ids separated by commas; all if left out.")] = None,
+) -> None:
+    """Make the options of DCQ's quizzes, once for all models.
+
+    Example: olmodetect quiz BENCHMARK --model gpt-4o-mini-2024-07-18 --out quiz.jsonl
+    """
+    from olmodetect_jax.commands.quiz import QuizOptions, make_quiz
+
+    options = QuizOptions(
+        model=model, from_model=from_model and _model(from_model), perturber=perturber, imported=imported,
+        prompt=prompt, price_in=price_in, price_out=price_out, size=size, subsets=_ids(subsets), dtype=dtype, mesh=mesh,
+    )  # fmt: skip
+    made = make_quiz(_benchmark(texts), out, options, confirm=lambda question: yes or typer.confirm(question))
+    print(f"{out}: quizzes of {len(made.by_key)} texts; next: olmodetect score --quiz {out}")
+
+
+@app.command()
 def attacks(as_json: AsJson = False) -> None:
     """List the attacks: id and title.
 

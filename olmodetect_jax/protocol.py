@@ -93,6 +93,8 @@ class Protocol:
             asks for the second piece.
         guided_new_tokens: most tokens of Guided's completions.
         dcq_chance: DCQ's chance term is the mean over both classes, or over each class's own file (a label leak).
+        dcq_equal_options: a quiz with two equal options, or one that is the text itself, costs the text its DCQ score,
+            or counts like any other, as in the released code, with a note at the score.
         cdd_top_k: CDD samples from the k most probable tokens; 0 from all. The paper does not mention the released
             code's 50, a default of its library.
         self_critique_problem: Self-Critique's problem is the text's first user turn, or the whole text, role tags and
@@ -140,6 +142,7 @@ class Protocol:
     guided_cut: Literal["first_piece", "right"] = choice("guided")
     guided_new_tokens: int = choice("guided", least=1, others=(64,))
     dcq_chance: Literal["pooled", "per_file"] = choice("dcq")
+    dcq_equal_options: Literal["leave_out", "keep"] = choice("dcq")
     cdd_top_k: int = choice("cdd", least=0, others=(0,))
     self_critique_problem: Literal["user_turn", "text"] = choice("self_critique")
     self_critique_new_tokens: int = choice("self_critique", least=1, others=(64,))

@@ -120,6 +120,11 @@ class Tokenizer:
         """Whether the model has a chat template; one without is a base model."""
         return self._chat is not None
 
+    @property
+    def chat_digest(self) -> str | None:
+        """What names the chat template; None without one."""
+        return None if self._chat is None else self._chat.digest
+
     def chat_ids(self, content: str) -> np.ndarray:
         """Ids of one user turn in the model's chat template, up to where its answer begins: [P] int32.
 

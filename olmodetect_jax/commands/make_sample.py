@@ -21,6 +21,7 @@ from olmodetect_jax.attacks.frequencies import build_table
 from olmodetect_jax.attacks.generative import GENERATIVE
 from olmodetect_jax.attacks.hyperparameters import search_space
 from olmodetect_jax.commands.options import ScoreOptions
+from olmodetect_jax.commands.quiz import QuizOptions, make_quiz
 from olmodetect_jax.commands.score import score
 from olmodetect_jax.commands.shipped import FILE_NAME, NEW_TOKENS
 from olmodetect_jax.commands.tune import tune
@@ -95,6 +96,7 @@ def make_sample(sources: Path, out: Path, recipe: Recipe = RECIPE) -> dict[str, 
             "made_with": {name: version(name) for name in ("jax", "flax", "optax", "numpy")},
         }
         write_json(made / TRAINING, facts)
+        make_quiz(made / "benchmark", made / sample.QUIZ, QuizOptions(perturber=True), confirm=lambda question: False)
         for name in (sample.MODEL, "benchmark"):
             shutil.rmtree(out / name, ignore_errors=True)
         shutil.copytree(made, out, dirs_exist_ok=True)
@@ -208,6 +210,7 @@ def main(sources: Path, out: Path, check: bool) -> int:
     """
     if not check:
         facts = make_sample(sources, out)
+        tune_generative(out)
         print(json.dumps(facts["auc"], indent=2))
         return 0
     with tempfile.TemporaryDirectory() as folder:

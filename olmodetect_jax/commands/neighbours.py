@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from olmodetect_jax.benchmark import SIZES, SPLITS, VARIANTS, tree_of
-from olmodetect_jax.errors import MissingFilesError, UsageError, one_of
+from olmodetect_jax.benchmark import SIZES
+from olmodetect_jax.commands.text_files import text_files
+from olmodetect_jax.errors import UsageError, one_of
 from olmodetect_jax.neighbours.files import NeighbourFile, Neighbours, load_neighbours, text_key, write_neighbours
 from olmodetect_jax.neighbours.hf_models import load_filler
 from olmodetect_jax.neighbours.masking import COPIES, SeedRule, WindowRule, chunks
@@ -51,7 +51,7 @@ def make_neighbours(
     ):
         if value not in allowed:
             raise one_of(field, value, [a for a in allowed if a])
-    files = [read_records(path, subset="texts") for path in _paths(inputs, size, subsets)]
+    files = [read_records(path, subset="texts") for path in text_files(inputs, size, subsets)]
     done = dict(load_neighbours(out).by_key) if out.exists() else {}
     model = load_filler(filler)
     provenance = {**model.provenance(), "window": window, "seed_rule": seed_rule}
@@ -79,36 +79,6 @@ def make_neighbours(
         if work and done:
             write_neighbours(out, done)
     return NeighbourFile(out, done)
-
-
-def _paths(inputs: Path, size: str | None, subsets: Sequence[str] | None) -> list[Path]:
-    """The files of texts; of a benchmark those that are there.
-
-    Raises:
-        MissingFilesError: none is.
-    """
-    if not inputs.is_dir():
-        return [inputs]
-    tree = tree_of(inputs)
-    sizes = [size] if size else [s for s in SIZES if s in tree.size_pairs] or [None]
-    wanted = dict.fromkeys(
-        path
-        for subset in tree.select(subsets)
-        for split in SPLITS
-        for variant in VARIANTS
-        if variant == "matched" or subset.variants
-        for own in sizes
-        for path, _, _ in tree.paths(inputs, subset, split=split, variant=variant, size=own)
-    )
-    there = [path for path in wanted if path.is_file()]
-    if not there:
-        raise MissingFilesError(
-            f"{inputs}: none of the benchmark's {len(wanted)} files is there, such as {min(wanted)}"
-        )
-    missing = [path for path in wanted if not path.is_file()]
-    if missing:
-        print(f"left out: {len(missing)} files that are not there, such as {missing[0]}", file=sys.stderr)
-    return there
 
 
 def _require_same(out: Path, done: Mapping[str, Neighbours], provenance: Mapping[str, Any]) -> None:

@@ -68,6 +68,8 @@ class OpenModel:
             "weights_digest": self._loaded.weights_digest,
             "tokenizer_digest": self.tokenizer.digest,
             "eos_id": self.tokenizer.eos_id,
+            "stop_ids": list(self.tokenizer.stop_ids),
+            "chat_template": self.tokenizer.chat_digest,
             "config": dataclasses.asdict(config),
             "size": options.size or model_size(self._loaded.name),
         }

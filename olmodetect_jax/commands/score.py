@@ -20,7 +20,7 @@ from olmodetect_jax.commands.inputs import Inputs, attacks_that_can_run, jobs_of
 from olmodetect_jax.commands.open_model import OpenModel, open_tokenizer
 from olmodetect_jax.commands.options import ScoreOptions, check_options, choices
 from olmodetect_jax.commands.run_folder import join_run, records_digest, run_lock, say_holes, write_scores
-from olmodetect_jax.commands.settings import generation_facts, settings_of
+from olmodetect_jax.commands.settings import generation_facts, say_other_neighbours, settings_of
 from olmodetect_jax.commands.tuned import load_tuned
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.evaluation.runs import MANIFEST_FORMAT, REFERENCE, TEXTS
@@ -28,7 +28,10 @@ from olmodetect_jax.files import write_json
 from olmodetect_jax.protocol import Protocol
 from olmodetect_jax.records import Record
 
-LIBRARIES = ("jax", "flax", "numpy", "scipy", "scikit-learn", "numba", "tokenizers")  # whose versions are recorded
+LIBRARIES = (  # whose versions are recorded
+    "jax", "flax", "numpy", "scipy", "scikit-learn", "numba", "tokenizers", "transformers", "rapidfuzz", "rouge-score",
+    "nltk",
+)  # fmt: skip
 
 Scores = Mapping[tuple[str, str], list[Score]]  # by (attack id, subset)
 
@@ -59,6 +62,7 @@ def score(options: ScoreOptions) -> Scores:
     tokenizer = open_tokenizer(options.model)
     settings = settings_of(options, hyperparameters)
     attacks = attacks_that_can_run(options.attacks, settings, inputs, tokenizer)
+    say_other_neighbours(attacks, protocol)
     with run_lock(options.out):
         model = OpenModel(options, tokenizer)
         if tuned:

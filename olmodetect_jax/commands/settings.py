@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from olmodetect_jax.attacks.prompts import Prompts
 from olmodetect_jax.attacks.registry import Settings
 from olmodetect_jax.commands.options import ScoreOptions, prompt_files
 from olmodetect_jax.neighbours.files import NeighbourFile
+from olmodetect_jax.protocol import Protocol
 
 QUIZZES = ("quiz.jsonl", "quiz.jsonl.gz", "quiz.jsonl.zst")  # in a benchmark's folder
 
@@ -64,6 +66,20 @@ def generation_facts(attacks: Sequence[Attack], settings: Settings) -> dict[str,
     if "neighborhood" in inner:
         facts["neighbours"] = _neighbour_facts(inner["neighborhood"].neighbours)
     return facts
+
+
+def say_other_neighbours(attacks: Sequence[Attack], protocol: Protocol) -> None:
+    """Says where a file's neighbours were made under other choices than the protocol's, which do not bear on them."""
+    inner = (a.attack if isinstance(a, Limited) else a for a in attacks if a.id == "neighborhood")
+    file = next((a.neighbours for a in inner), None)
+    for made in file.facts()["provenances"] if file else ():
+        for name, field in (("window", "neighborhood_window"), ("seed_rule", "neighborhood_seed")):
+            if made.get(name) != getattr(protocol, field):
+                print(
+                    f"warning: {file.path}: neighbours made with {name} {made.get(name, 'unknown')}, not with the "
+                    f"protocol's {field}={getattr(protocol, field)}",
+                    file=sys.stderr,
+                )
 
 
 def _neighbour_facts(file: NeighbourFile | None) -> dict[str, Any]:

@@ -97,6 +97,8 @@ def tune(options: ScoreOptions, manifest: Mapping[str, Any] | None = None, shipp
     tokenizer = open_tokenizer(options.model)
     settings = settings_of(options, hyperparameters)
     known = {name: shipped.attacks[name] for name in ids if name in shipped.attacks} if shipped else {}
+    if options.em_mia_limit or options.generation_limit:
+        print("note: tuning takes all development records, whatever the limits of the run", file=sys.stderr)
     with run_lock(options.out):
         model = OpenModel(options, tokenizer)
         if manifest:

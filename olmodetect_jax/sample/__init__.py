@@ -4,7 +4,7 @@ from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
 MODEL = "olmo2-sample-2m"  # the model's folder, and so its name in tables
-QUIZ = "quiz.jsonl.gz"
+QUIZ = "quiz.jsonl.zst"
 
 
 def directory() -> Path:

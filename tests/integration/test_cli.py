@@ -53,7 +53,7 @@ def small_run(tmp_path_factory):
 def test_help_has_an_example_for_every_command(run):
     _, out, _ = run("--help")
     commands = ["quickstart", "convert", "export", "score", "tune", "evaluate", "report", "frequencies", "attacks"]
-    for name in [*commands, "neighbours", "protocols"]:
+    for name in [*commands, "neighbours", "quiz", "protocols"]:
         assert name in out
         code, text, _ = run(name, "--help")
         assert code == 0 and f"Example: olmodetect {name}" in text

@@ -24,7 +24,7 @@ def commands():
 
 @pytest.mark.slow
 def test_the_tables_commands_run_in_order(tmp_path, monkeypatch):
-    def invented(self, requests):  # writing takes long, and is tested elsewhere
+    def invented(self, requests, rounding):  # writing takes long, and is tested elsewhere
         return {r.digest: answer(r) for r in requests}
 
     class Filler:
@@ -49,6 +49,7 @@ def test_the_tables_commands_run_in_order(tmp_path, monkeypatch):
         "BACK": tmp_path / "back",
         "T5": tmp_path / "t5",
         "NEIGHBOURS": tmp_path / "neighbours.jsonl",
+        "QUIZ": tmp_path / "quiz.jsonl",
         "report.html": tmp_path / "report.html",
     }
     ran = []
@@ -61,7 +62,7 @@ def test_the_tables_commands_run_in_order(tmp_path, monkeypatch):
         given = [str(words.get(a, a)).replace("RUN/", f"{words.get('RUN')}/") for a in arguments]
         assert main(given) == 0, command
         ran.append(arguments[0])
-    assert set(ran) == {"convert", "score", "tune", "evaluate", "report", "frequencies", "export", "neighbours"}
+    assert set(ran) == {"convert", "score", "tune", "evaluate", "report", "frequencies", "export", "neighbours", "quiz"}
     assert (tmp_path / "report.html").is_file()
 
 
