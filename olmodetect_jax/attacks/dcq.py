@@ -179,7 +179,7 @@ class Dcq:
     def requests(
         self, group: Group, tokenizer: Tokenizer, protocol: Protocol
     ) -> Generator[Requests, Answers, list[Quizzed]]:
-        """The five quizzes of every text, in one list; first the one without the text, from which the others branch off.
+        """The five quizzes of every text, in one list; first the one without it, from which the others branch off.
 
         Raises:
             UsageError: the tokenizer has no token for a letter.

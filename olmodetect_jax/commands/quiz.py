@@ -52,7 +52,6 @@ class QuizOptions:
         subsets: of a benchmark; None takes all.
         dtype: of the local model.
         mesh: of the local model, as `olmodetect score` takes it.
-        token_budget: of the local model, likewise.
     """
 
     model: str | None = None
@@ -66,7 +65,6 @@ class QuizOptions:
     subsets: Sequence[str] | None = None
     dtype: str = "float32"
     mesh: str | None = None
-    token_budget: int | None = None
 
 
 def make_quiz(
@@ -227,10 +225,8 @@ class _LocalModel:
         tokenizer = open_tokenizer(options.from_model)
         if not tokenizer.has_chat:
             print(f"warning: {options.from_model} has no chat template; it may not do as it is told", file=sys.stderr)
-        score_options = ScoreOptions(
-            options.from_model, folder, dtype=options.dtype, mesh=options.mesh, token_budget=options.token_budget
-        )
-        self._model = OpenModel(score_options, tokenizer)
+        own = ScoreOptions(options.from_model, folder, dtype=options.dtype, mesh=options.mesh)
+        self._model = OpenModel(own, tokenizer)
         model = self._model.facts["model"]
         self.name = f"{model['name']} ({model['weights_digest'][:12]}, {options.dtype})"
 

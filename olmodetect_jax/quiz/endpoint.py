@@ -65,23 +65,26 @@ class Endpoint:
         url, key = (environment.get(name, "").strip() for name in (URL_VARIABLE, KEY_VARIABLE))
         if not url:
             raise UsageError(
-                f"{URL_VARIABLE}: not set; set it to the address of an OpenAI-compatible interface, up to and with /v1, "
-                "or make the quiz with --from-model or --perturber"
+                f"{URL_VARIABLE}: not set; set it to the address of an OpenAI-compatible interface, up to and with "
+                "/v1, or make the quiz with --from-model or --perturber"
             )
         if not key:
             raise UsageError(
-                f"{KEY_VARIABLE}: not set; set it to the key for the endpoint in {URL_VARIABLE} (any word if it needs none)"
+                f"{KEY_VARIABLE}: not set; set it to the key for the endpoint in {URL_VARIABLE}, or to any word if "
+                "that needs none"
             )
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise UsageError(f"{KEY_VARIABLE}: holds a character that no key has; copy it again")
         try:
             parts = urlsplit(url)
             usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
+            (parts.hostname or "").encode("idna")  # as the socket will: a name it cannot look up is a ValueError
         except ValueError:
             usable = False
         if not usable or not (url.isascii() and url.isprintable()) or " " in url or "@" in url or set("?#") & set(url):
             raise UsageError(
-                f"{URL_VARIABLE}: expected an address that begins with http or https, without user name, query or fragment"
+                f"{URL_VARIABLE}: expected an address that begins with http or https, without user name, query or "
+                "fragment"
             )
         return cls(url.rstrip("/"), key, model)
 
@@ -111,7 +114,10 @@ class Endpoint:
         options = parse_reply(self._reply(prompt, first, sleep))
         if options.count == 4:
             return options
-        again = parse_reply(self._reply(prompt, longer, sleep))
+        try:
+            again = parse_reply(self._reply(prompt, longer, sleep))
+        except NoReply:  # many a judge cannot write as much
+            return options
         return again if again.count >= options.count else options
 
     def _reply(self, prompt: str, max_tokens: int, sleep: Sleep) -> str:
@@ -126,8 +132,8 @@ class Endpoint:
                     message = f"HTTP {error.code}{self._said(error)}"
                 if error.code in _DENIED:
                     raise EndpointError(
-                        f"{self.host}: HTTP {error.code}, the key is not accepted; check {KEY_VARIABLE} and that it may "
-                        f"use the model {self.model}"
+                        f"{self.host}: HTTP {error.code}, the key is not accepted; check {KEY_VARIABLE}, and "
+                        f"whether it may use the model {self.model}"
                     ) from None
                 if error.code not in _AGAIN and error.code < 500:
                     raise NoReply(f"{self.host}: {message}") from None
@@ -168,8 +174,8 @@ class Endpoint:
         except ValueError:
             kind = "HTML" if body.lstrip()[:1] == "<" else "no JSON"
             raise NoReply(
-                f"{self.host}: the reply is {kind}{self._shown(body)}; check that {URL_VARIABLE} ends where /chat/completions "
-                "begins"
+                f"{self.host}: the reply is {kind}{self._shown(body)}; check that {URL_VARIABLE} ends where "
+                "/chat/completions begins"
             ) from None
         content = _at(value, "choices", 0, "message", "content")
         if not isinstance(content, str):

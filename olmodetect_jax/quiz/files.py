@@ -81,7 +81,7 @@ def load_quizzes(path: Path) -> Quizzes:
     for number, value in read_jsonl(path):
         where, key = f"{path}, line {number}", value.get("text_sha256")
         if not isinstance(key, str) or not _HEX.fullmatch(key):
-            raise DataError(f"{where}: text_sha256 is {key!r}; expected 64 hex digits")
+            raise DataError(f"{where}: text_sha256 is {key!r}; expected 64 hex digits, lower case")
         if key in by_key:
             raise DataError(f"{where}: the text {key} stands in the file already; remove one of the two lines")
         for field in _FIELDS:
@@ -180,6 +180,8 @@ def read_table(path: Path) -> dict[str, Options]:
                 if row["instance"] and row["instance"].strip():
                     own = Options(*(row[c] or "" for c in columns)) if parsed else None
                     found[row["instance"].strip()] = own or parse_reply(row["generated_options"] or "")
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except csv.Error as error:
+        raise DataError(f"{path}, line {rows.reader.line_num}: not a line of a CSV file: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: not a CSV file: {getattr(error, 'strerror', None) or error}") from None
     return found

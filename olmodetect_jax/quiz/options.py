@@ -33,9 +33,10 @@ class Options:
 
 
 def parse_reply(reply: str) -> Options:
-    """Reads the options out of a reply: each runs from its letter to the next one; of a repeated letter the last counts.
+    """Reads the options out of a reply: each runs from its letter to the next one.
 
-    A text that itself has a letter before a closing bracket is cut there: that is how the released code reads it.
+    Of a repeated letter the last one counts. A text that itself has a letter before a closing bracket is cut there:
+    that is how the released code reads it.
     """
     markers = list(_MARKER.finditer(reply))
     found = dict.fromkeys(LETTERS, "")

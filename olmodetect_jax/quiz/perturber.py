@@ -29,6 +29,7 @@ _WORD = re.compile(r"(?<![\w\\%.'’-])[A-Za-z]+(?![\w(:'’-])")
 _SENTENCE_START = re.compile(r"(?:^|[.!?;:\n\"“‘(*#])\s*$")
 _ARTICLE = re.compile(r"\ban?\s+$", re.IGNORECASE)
 _VOWELS = "aeiou"
+_BEFORE = 40  # characters before a word that say whether it begins a sentence
 
 
 class _Draws:
@@ -80,7 +81,7 @@ def _reword(pieces: Sequence[Piece], taken: set[str], draws: _Draws) -> str:
 def _prose(text: str, draws: _Draws) -> Iterator[str]:
     end = 0
     for match in _WORD.finditer(text):
-        before, word = text[: match.start()], match[0]
+        before, word = text[max(0, match.start() - _BEFORE) : match.start()], match[0]
         choices = _choices(word, before)
         if choices and draws.happens(_WORD_SHARE):
             yield text[end : match.start()] + draws.one_of(choices)
@@ -93,7 +94,7 @@ def _choices(word: str, before: str) -> list[str]:
     found = synonyms().get(word.lower(), ())
     if not found or word not in (word.lower(), word.capitalize()):
         return []
-    if word[0].isupper() and not _SENTENCE_START.search(before[-40:]):
+    if word[0].isupper() and not _SENTENCE_START.search(before):
         return []
     if _ARTICLE.search(before[-10:]):
         found = tuple(f for f in found if (f[0] in _VOWELS) == (word[0].lower() in _VOWELS))

@@ -64,7 +64,7 @@ def free_names(code: str) -> set[str]:
     given = {name for pattern in _GIVEN for match in pattern.finditer(bare) for name in _NAME.findall(match[1])}
     for header in _HEADER.finditer(bare):
         end = _closing(bare, header.end())
-        given.update(_PARAMETER.findall(bare[header.end() - 1 : end]))
+        given.update(_PARAMETER.findall(_outermost(bare[header.end() - 1 : end])))
         bare = bare[: header.end()] + " " * (end - header.end()) + bare[end:]
     defined = set(_GIVEN[0].findall(bare)) & set(_ATTRIBUTE.findall(bare))  # a method that is called as one
     formatted = " ".join(m["string"] for m in _TOKEN.finditer(code) if m["string"] and _is_formatted(m["string"]))
@@ -80,6 +80,13 @@ def _closing(bare: str, start: int) -> int:
         if not depth:
             return place
     return len(bare)
+
+
+def _outermost(header: str) -> str:
+    """A bracket and what is in it, without what is in further brackets there: a default's or an annotation's."""
+    while (shorter := re.sub(r"(?<!^)[(\[{][^()\[\]{}]*[)\]}]", "", header)) != header:
+        header = shorter
+    return header
 
 
 def _is_formatted(string: str) -> bool:

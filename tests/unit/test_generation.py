@@ -193,6 +193,8 @@ def test_a_run_that_was_killed_goes_on_with_the_same_bytes(golden, tmp_path, mon
     again = engine(golden, tmp_path / "killed", token_budget=64)
     assert 0 < len(again._generator._store.answers) < len(asked)
     assert as_bytes(again.answer(asked[::-1])) == as_bytes(whole)
+    names = [{f.name for f in (tmp_path / name).rglob("batch-*")} for name in ("whole", "killed")]
+    assert names[0] == names[1]  # the very batches, not others that happen to give the same bytes
     ran = []
     monkeypatch.setattr(Generator, "_run", lambda *args: ran.append(args))
     assert as_bytes(engine(golden, tmp_path / "killed", token_budget=64).answer(asked)) == as_bytes(whole) and not ran
