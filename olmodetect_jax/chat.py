@@ -57,7 +57,7 @@ class ChatTemplate:
         """One user turn and the head of the answer to it.
 
         Raises:
-            UsageError: the template fails, or tries what the sandbox forbids.
+            UsageError: the template fails, tries what the sandbox forbids, or leaves out what the user says.
         """
         from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -68,6 +68,8 @@ class ChatTemplate:
             )
         except Exception as error:  # whatever a template's own expressions raise
             raise UsageError(f"{self.path}: the chat template fails: {type(error).__name__}: {error}") from None
+        if content.strip() not in rendered or not rendered.strip():
+            raise UsageError(f"{self.path}: the chat template does not write what the user says; it needs a user turn")
         return rendered
 
 

@@ -344,12 +344,22 @@ def quiz(
     Example: olmodetect quiz BENCHMARK --model gpt-4o-mini-2024-07-18 --out quiz.jsonl
     """
     from olmodetect_jax.commands.quiz import QuizOptions, make_quiz
+    from olmodetect_jax.errors import UsageError
 
     options = QuizOptions(
         model=model, from_model=from_model and _model(from_model), perturber=perturber, imported=imported,
         prompt=prompt, price_in=price_in, price_out=price_out, size=size, subsets=_ids(subsets), dtype=dtype, mesh=mesh,
     )  # fmt: skip
-    made = make_quiz(_benchmark(texts), out, options, confirm=lambda question: yes or typer.confirm(question))
+
+    def confirm(question: str) -> bool:
+        if yes:
+            return True
+        try:
+            return typer.confirm(question)
+        except typer.Abort:
+            raise UsageError("nobody answers the question; add --yes to send the texts without it") from None
+
+    made = make_quiz(_benchmark(texts), out, options, confirm=confirm)
     print(f"{out}: quizzes of {len(made.by_key)} texts; next: olmodetect score --quiz {out}")
 
 

@@ -23,7 +23,7 @@ from olmodetect_jax.attacks.hyperparameters import search_space
 from olmodetect_jax.commands.options import ScoreOptions
 from olmodetect_jax.commands.quiz import QuizOptions, make_quiz
 from olmodetect_jax.commands.score import score
-from olmodetect_jax.commands.shipped import FILE_NAME, NEW_TOKENS
+from olmodetect_jax.commands.shipped import CDD_LENGTH, FILE_NAME, NEW_TOKENS
 from olmodetect_jax.commands.tune import tune
 from olmodetect_jax.commands.tuned import FILE_NAME as HYPERPARAMETERS
 from olmodetect_jax.commands.tuned import load_tuned
@@ -161,10 +161,18 @@ def tune_generative(sample_dir: Path) -> dict[str, Any]:
         tune(options)
         found = json.loads((options.out / TUNING).read_text(encoding="utf-8"))
         digest = load_tuned(options.out / HYPERPARAMETERS).model
+    found["attacks"]["cdd"] = _of_length(found["attacks"]["cdd"], CDD_LENGTH)
     kept = {name: found[name] for name in ("format", "protocol", "n_member", "n_non_member", "attacks")}
     facts = {"weights_digest": digest, **kept}
     write_json(sample_dir / FILE_NAME, facts)
     return facts
+
+
+def _of_length(cdd: dict[str, Any], length: int) -> dict[str, Any]:
+    """CDD's grid at one length only; of equals the first is chosen, as in tuning."""
+    grid = [candidate for candidate in cdd["grid"] if candidate["values"]["cdd_length"] == length]
+    best = max(grid, key=lambda candidate: -1.0 if candidate["auc"] is None else candidate["auc"])
+    return {**cdd, "grid": grid, "chosen": best["values"]}
 
 
 def _aucs(made: Path) -> dict[str, dict[str, float | None]]:

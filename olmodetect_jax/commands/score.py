@@ -87,6 +87,11 @@ def score(options: ScoreOptions) -> Scores:
             write_scores(path, records[subset], column, shares.get(attack) if subset == TEXTS else None)
         write_json(options.out / "manifest.json", finished)
     say_holes(records, scores)
+    if REFERENCE in records and not shares:
+        raise DataError(
+            f"{options.out}: no text of the reference has a score to compare with, under "
+            f"{', '.join(TITLES[a.id] for a in attacks)}; the lines above and the score files say why"
+        )
     if all(s.missing for (_, subset), column in scores.items() if subset != REFERENCE for s in column):
         raise DataError(f"{options.out}: no record has a score; the score files say why")
     return scores
@@ -146,11 +151,7 @@ def _zlib_build() -> dict[str, str]:
 
 
 def _reference_shares(scores: Scores, attacks: Sequence[str]) -> dict[str, list[float | None]]:
-    """For each text, the share of the reference's non-members that score at least as high; None without a score.
-
-    Raises:
-        DataError: no attack has a score for any text of the reference.
-    """
+    """For each text, the share of the reference's non-members that score at least as high; None without a score."""
     shares = {}
     for attack in attacks:
         reference = [s.value for s in scores[attack, REFERENCE] if s.missing is None]
@@ -160,8 +161,4 @@ def _reference_shares(scores: Scores, attacks: Sequence[str]) -> dict[str, list[
         shares[attack] = [
             None if s.missing else sum(r >= s.value for r in reference) / len(reference) for s in scores[attack, TEXTS]
         ]
-    if not shares:
-        raise DataError(
-            f"{', '.join(TITLES[attack] for attack in attacks)}: no text of the reference has a score to compare with"
-        )
     return shares

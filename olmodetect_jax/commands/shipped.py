@@ -13,6 +13,7 @@ from olmodetect_jax.errors import DataError
 
 FILE_NAME = "generative_tuning.json"  # in the sample's folder
 # The sample's runs generate less than the protocol lets them: a small model soon repeats itself.
+CDD_LENGTH = 50
 NEW_TOKENS = ("guided_new_tokens=64", "self_critique_new_tokens=64")
 _AGAIN = "tune the sample again with commands.make_sample.tune_generative"
 

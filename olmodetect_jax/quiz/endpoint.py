@@ -198,7 +198,9 @@ class Endpoint:
 
     def _shown(self, text: str) -> str:
         """The beginning of what a server sent, on one line and without the key."""
-        line = " ".join(text.replace(self.key, "[key]").split())
+        for spelt in (self.key, self.key.replace("/", "\\/")):  # JSON may write a slash either way
+            text = text.replace(spelt, "[key]")
+        line = " ".join(text.split())
         return f" ({line[:_SHOWN]}{'…' if len(line) > _SHOWN else ''})" if line else ""
 
 

@@ -24,7 +24,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 # Where code gives a name; strings and comments are blanked out before.
 _GIVEN = (
     re.compile(r"\b(?:def|class|as)\s+(\w+)"),
-    re.compile(r"\bfor\s+([\w\s,()]+?)\s+in\b"),
+    re.compile(r"\bfor\b([\w\s,()]+?)\bin\b"),
     re.compile(r"^[ \t]*(\w+(?:[ \t]*,[ \t]*\w+)*)[ \t]*(?:[-+*/%|&^]|//|\*\*)?=(?!=)", re.MULTILINE),
 )
 _HEADER = re.compile(r"\bdef\s+\w+\s*\(")

@@ -61,7 +61,7 @@ def benchmark(tmp_path_factory):
     """The sample's benchmark with a quiz in it."""
     folder = shutil.copytree(sample.benchmark_directory(), tmp_path_factory.mktemp("bench") / "benchmark")
     quizzes = {text_key(t): Quiz(options_of(t), "a word more", "2026-01-02") for t in texts_of(folder)}
-    write_quizzes(folder / "quiz.jsonl.gz", quizzes)
+    write_quizzes(folder / "quiz.jsonl.zst", quizzes)
     return folder
 
 
@@ -69,7 +69,7 @@ def benchmark(tmp_path_factory):
 def plain(benchmark, tmp_path):
     """The same without a quiz."""
     folder = shutil.copytree(benchmark, tmp_path / "plain")
-    (folder / "quiz.jsonl.gz").unlink()
+    (folder / "quiz.jsonl.zst").unlink()
     return folder
 
 
@@ -99,7 +99,7 @@ def test_each_attack_takes_so_many_of_each_class_where_it_is_defined(run, benchm
     facts = manifest_of(tmp_path)["generation"]
     assert facts["limit"] == 1 and facts["neighbours"] == {"backend": "the target model"}
     assert list(facts["prompts"]) == ["guided", "general", "sources", "dcq_quiz", "critique"]
-    assert facts["quiz"]["path"] == str(benchmark / "quiz.jsonl.gz") and facts["quiz"]["generator"] == "a word more"
+    assert facts["quiz"]["path"] == str(benchmark / "quiz.jsonl.zst") and facts["quiz"]["generator"] == "a word more"
     titles = [read_run(tmp_path).attack_title(a) for a in FIVE.split(",")]
     assert titles == [
         "Neigh. (1 a class)", "Guided (1 a class, 8 tokens)", "DCQ (1 a class)", "CDD (1 a class, 8 tokens)",
@@ -114,13 +114,13 @@ def test_attacks_are_added_with_their_files_and_other_files_are_another_run(run,
     assert run(*score(out, benchmark, "ppl,cdd", limit=1))[0] == 0
     assert manifest_of(out)["generation"] == {"limit": None}
     assert run(*score(out, benchmark, "guided", "--prompt", f"general={mine}", limit=1))[0] == 0
-    shutil.copy(benchmark / "quiz.jsonl.gz", tmp_path / "moved.jsonl.gz")
-    assert run(*score(out, plain, "dcq", "--quiz", tmp_path / "moved.jsonl.gz", limit=1))[0] == 0
+    shutil.copy(benchmark / "quiz.jsonl.zst", tmp_path / "moved.jsonl.zst")
+    assert run(*score(out, plain, "dcq", "--quiz", tmp_path / "moved.jsonl.zst", limit=1))[0] == 0
     assert run(*score(out, benchmark, "zlib", limit=1))[0] == 0
     manifest = manifest_of(out)
     assert manifest["attacks"] == ["ppl", "zlib", "guided", "dcq", "cdd"]
     assert manifest["generation"]["prompts"]["general"]["path"] == str(mine)
-    assert manifest["generation"]["quiz"]["path"] == str(tmp_path / "moved.jsonl.gz")
+    assert manifest["generation"]["quiz"]["path"] == str(tmp_path / "moved.jsonl.zst")
     neighbours = {neighbour_key(t): Neighbours((t + " too",), {"filler": "t5-small"}) for t in texts_of(benchmark)}
     write_neighbours(tmp_path / "n.jsonl", neighbours)
     assert run(*score(out, benchmark, "neighborhood", "--neighbours", tmp_path / "n.jsonl", limit=1))[0] == 0
@@ -234,12 +234,12 @@ def test_protocols_are_compared_with_the_limits_and_the_files_of_the_run(run, be
     assert rows["self_critique_problem", "text"]["self_critique"] in (0.0, 0.5, 1.0)  # of one member, one non-member
     assert None not in read_protocols(out).auc.values()
     quizzes = {text_key(t): Quiz(options_of(t), "others", "2026") for t in texts_of(folder)}
-    write_quizzes(folder / "quiz.jsonl.gz", quizzes)
+    write_quizzes(folder / "quiz.jsonl.zst", quizzes)
     code, _, err = run("report", out, "--compare-protocols", "--out", tmp_path / "r.html")
     assert code == 1 and "generation.quiz is not what the run was made with" in err
-    (folder / "quiz.jsonl.gz").unlink()
+    (folder / "quiz.jsonl.zst").unlink()
     code, _, err = run("report", out, "--compare-protocols", "--out", tmp_path / "r.html")
-    assert code == 1 and "quiz.jsonl.gz: cannot be read" in err
+    assert code == 1 and "quiz.jsonl.zst: cannot be read" in err
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def own_sample(benchmark, tmp_path, monkeypatch):
     shutil.copytree(benchmark, folder / "benchmark")
     for file in folder.rglob("*_dev.jsonl"):
         file.write_text("".join(file.read_text().splitlines(keepends=True)[:2]))
-    (folder / "benchmark" / "quiz.jsonl.gz").rename(folder / sample.QUIZ)
+    (folder / "benchmark" / "quiz.jsonl.zst").rename(folder / sample.QUIZ)
     for name, value in (("model_directory", folder / sample.MODEL), ("benchmark_directory", folder / "benchmark"),
                         ("directory", folder), ("quiz_file", folder / sample.QUIZ)):  # fmt: skip
         monkeypatch.setattr(sample, name, lambda value=value: value)
@@ -262,7 +262,7 @@ def test_the_quickstart_takes_over_what_the_sample_brings(own_sample, tmp_path, 
     assert facts["protocol"]["changed"] == {"guided_new_tokens": 64, "self_critique_new_tokens": 64}
     assert (facts["n_member"], facts["n_non_member"]) == (10, 10)
     assert {name: len(a["grid"]) for name, a in facts["attacks"].items()} == {
-        "neighborhood": 2, "guided": 2, "dcq": 4, "cdd": 81,
+        "neighborhood": 2, "guided": 2, "dcq": 4, "cdd": 27,
     }  # fmt: skip
     out = tmp_path / "q"
     attacks = "ppl,dc_pdd,guided,dcq,cdd,self_critique"

@@ -28,6 +28,9 @@ def test_quickstart_from_the_wheel(tmp_path):
         "conversion/keymaps.py",
         "olmodetect_jax/configs/benchmark/olmo2.yaml",
         "olmodetect_jax/report/page.css",
+        "olmodetect_jax/configs/prompts/guided.txt",
+        "olmodetect_jax/quiz/synonyms.yaml",
+        "olmodetect_jax/sample/quiz.jsonl.zst",
     ):
         assert name in names
     assert any(n.endswith("licenses/NOTICE") for n in names)
@@ -43,9 +46,10 @@ def test_quickstart_from_the_wheel(tmp_path):
     )
     assert there.startswith(str(site))
     out = call(
-        sys.executable, "-m", "olmodetect_jax", "quickstart", "--limit", "2", cwd=tmp_path, PYTHONPATH=str(site)
+        sys.executable, "-m", "olmodetect_jax", "quickstart", "--limit", "1", "--attacks",
+        "min_k_plus_plus,dc_pdd,guided", cwd=tmp_path, PYTHONPATH=str(site),
     )  # fmt: skip
-    assert "MinK++" in out and (tmp_path / "quickstart" / "report.html").is_file()
+    assert "MinK++" in out and "Guided" in out and (tmp_path / "quickstart" / "report.html").is_file()
 
 
 def test_the_sample_is_small_and_carries_its_licences():

@@ -119,3 +119,13 @@ def test_a_base_model_has_no_chat(tmp_path):
     assert not tokenizer.has_chat
     with pytest.raises(UsageError, match=r"no chat template, so this is a base model.*add a chat_template\.jinja"):
         tokenizer.chat_ids("Hi")
+
+
+@pytest.mark.parametrize(
+    "template", ["", "constant", "{% for m in messages if m.role == 'system' %}{{ m.content }}{% endfor %}"]
+)
+def test_a_template_that_leaves_the_user_out(tmp_path, template):
+    """Its answers would say nothing about the text."""
+    (tmp_path / "chat_template.jinja").write_text(template)
+    with pytest.raises(UsageError, match="does not write what the user says"):
+        ChatTemplate.load(tmp_path).prompt("What is 2 + 2?")

@@ -8,7 +8,7 @@ from conversion import load_model_directory
 from olmodetect_jax import sample
 from olmodetect_jax.attacks.generative import GENERATIVE
 from olmodetect_jax.attacks.hyperparameters import search_space
-from olmodetect_jax.commands.shipped import FILE_NAME, NEW_TOKENS, read_shipped
+from olmodetect_jax.commands.shipped import CDD_LENGTH, FILE_NAME, NEW_TOKENS, read_shipped
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.evaluation.tuning import read_tuning
 from olmodetect_jax.protocol import load_protocol
@@ -63,7 +63,9 @@ def test_the_samples_own_file_is_of_its_model_and_of_the_quickstarts_protocol():
     shipped.require(digest, {"preset": "audited", "changed": load_protocol("audited", changed).changed()})
     assert set(shipped.attacks) == set(TUNED)
     for name, attack in shipped.attacks.items():
-        assert [candidate["values"] for candidate in attack["grid"]] == search_space(name)
-        assert attack["used"] and attack["chosen"] in search_space(name)
+        space = [values for values in search_space(name) if values.get("cdd_length", CDD_LENGTH) == CDD_LENGTH]
+        assert [candidate["values"] for candidate in attack["grid"]] == space
+        aucs = [candidate["auc"] for candidate in attack["grid"]]
+        assert attack["used"] and attack["chosen"] == space[aucs.index(max(aucs))]
     counts = json.loads((sample.directory() / "data.json").read_text())["settings"]
     assert shipped.attacks["cdd"]["shipped"]["n_member"] == 5 * counts["dev_records_of_each_class"]
