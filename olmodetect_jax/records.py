@@ -51,6 +51,21 @@ class Record:
         return f"{self.source} (record {self.record_id!r})"
 
 
+def text_hash(text: str) -> bytes:
+    """SHA-256 of a text: what is drawn or kept by it is the same whatever the order of a file."""
+    return hashlib.sha256(text.encode("utf-8")).digest()
+
+
+def text_key(text: str) -> str:
+    """The name of a text in files of neighbours and of quizzes: its SHA-256, hex."""
+    return text_hash(text).hex()
+
+
+def text_seed(text: str) -> int:
+    """The seed of what is sampled for a text, below 2**64."""
+    return int.from_bytes(text_hash(text)[:8], "big")
+
+
 def scored_text(value: dict[str, Any]) -> str | None:
     """The first non-blank string among `text`, `value` and `metadata.text`, stripped; None if there is none."""
     metadata = value.get("metadata")

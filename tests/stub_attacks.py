@@ -35,6 +35,8 @@ class StubTokenizer:
     def encode_all(self, texts, max_tokens):
         return [self.encode(t, max_tokens) for t in texts]
 
+    encode_once = encode_all
+
     def cut(self, text, max_tokens):
         return text[:max_tokens]
 

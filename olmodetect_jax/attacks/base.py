@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
@@ -30,11 +29,6 @@ Requests = Sequence[Request]
 Answers = Sequence[Any]  # each request's own kind of answer
 
 LEFT_OUT = "left out: "  # how a reason begins for which a record has no score by choice, not by fault
-
-
-def text_hash(text: str) -> bytes:
-    """SHA-256 of a text: what is drawn by it is drawn alike whatever the order of a file."""
-    return hashlib.sha256(text.encode("utf-8")).digest()
 
 
 @dataclass(frozen=True, eq=False)

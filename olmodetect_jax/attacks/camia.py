@@ -10,11 +10,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from olmodetect_jax.attacks.base import LEFT_OUT, Answers, Group, Requests, Score, ScoredText, text_hash
+from olmodetect_jax.attacks.base import LEFT_OUT, Answers, Group, Requests, Score, ScoredText
 from olmodetect_jax.attacks.camia_p_values import COMPOSITIONS, compose, directions, p_values
 from olmodetect_jax.errors import DataError, UsageError, one_of
 from olmodetect_jax.protocol import Protocol
-from olmodetect_jax.records import MEMBER, NON_MEMBER, Record
+from olmodetect_jax.records import MEMBER, NON_MEMBER, Record, text_hash
 from olmodetect_jax.requests import ScoreTokens, TokenStatistics
 from olmodetect_jax.tokenization import TokenizedText, Tokenizer
 

@@ -10,9 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from olmodetect_jax.attacks.base import Answers, Group, Requests, Score, text_hash
+from olmodetect_jax.attacks.base import Answers, Group, Requests, Score
 from olmodetect_jax.attacks.written import NO_TEXT, Written
 from olmodetect_jax.protocol import Protocol
+from olmodetect_jax.records import text_seed
 from olmodetect_jax.requests import Generate, Sampling
 from olmodetect_jax.tokenization import Tokenizer
 
@@ -78,8 +79,7 @@ class Cdd:
                 continue
             prompt = tokens.ids[: prompt_tokens(tokens.n_tokens, context, max_new, self.ratio)]
             written.append(Written(tokens.n_tokens, len(prompt), truncated=tokens.n_tokens > room))
-            seed = int.from_bytes(text_hash(text)[:8], "big")
-            how = Sampling(seed, temperature=TEMPERATURE, top_k=protocol.cdd_top_k)
+            how = Sampling(text_seed(text), temperature=TEMPERATURE, top_k=protocol.cdd_top_k)
             starts = np.full(SAMPLES, len(prompt), np.int32)
             asked.append(Generate(prompt, max_new, tokenizer.stop_ids, sampling=how, starts=starts))
         answers = iter((yield asked))

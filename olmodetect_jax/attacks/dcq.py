@@ -217,7 +217,8 @@ class Dcq:
             own = tokenizer.cut(text, budget)
             cut = Options(*(tokenizer.cut(option, budget) for option in whole.texts))
             asked = [cut, *(dataclasses.replace(cut, **{letter.lower(): own}) for letter in LETTERS)]
-            quizzes = [tokenizer.encode(self._quiz(options, domain), context) for options in asked]
+            # Long and asked for once: the tokenizer is not to remember them.
+            quizzes = tokenizer.encode_once([self._quiz(options, domain) for options in asked], context)
             if not any(quiz.truncated for quiz in quizzes):
                 break
             # A cut can make tokens where there were none, so that the slack does not do.

@@ -9,10 +9,10 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from olmodetect_jax.attacks.base import LEFT_OUT, Answers, Attack, Group, Requests, Score, text_hash
+from olmodetect_jax.attacks.base import LEFT_OUT, Answers, Attack, Group, Requests, Score
 from olmodetect_jax.attacks.rounds import score_sides
 from olmodetect_jax.protocol import Protocol
-from olmodetect_jax.records import Record
+from olmodetect_jax.records import Record, text_hash
 from olmodetect_jax.tokenization import Tokenizer
 
 

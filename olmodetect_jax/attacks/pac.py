@@ -12,9 +12,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from olmodetect_jax.attacks.base import Answers, Group, Requests, Score, ScoredText, score_texts, text_hash
+from olmodetect_jax.attacks.base import Answers, Group, Requests, Score, ScoredText, score_texts
 from olmodetect_jax.protocol import Protocol
-from olmodetect_jax.records import MEMBER, NON_MEMBER
+from olmodetect_jax.records import MEMBER, NON_MEMBER, text_hash
 from olmodetect_jax.tokenization import Tokenizer
 
 COPIES = 5

@@ -10,12 +10,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from olmodetect_jax.attacks.base import LEFT_OUT, Answers, Group, Requests, Score, ScoredText, text_hash
+from olmodetect_jax.attacks.base import LEFT_OUT, Answers, Group, Requests, Score, ScoredText
 from olmodetect_jax.attacks.conditional import score_texts_and
 from olmodetect_jax.attacks.reductions import rounded
 from olmodetect_jax.errors import DataError, UsageError
 from olmodetect_jax.protocol import Protocol
-from olmodetect_jax.records import NON_MEMBER
+from olmodetect_jax.records import NON_MEMBER, text_hash
 from olmodetect_jax.requests import ScoreTargets, Targets
 from olmodetect_jax.tokenization import TokenizedText, Tokenizer
 

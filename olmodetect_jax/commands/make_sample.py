@@ -171,8 +171,9 @@ def tune_generative(sample_dir: Path) -> dict[str, Any]:
 def _of_length(cdd: dict[str, Any], length: int) -> dict[str, Any]:
     """CDD's grid at one length only; of equals the first is chosen, as in tuning."""
     grid = [candidate for candidate in cdd["grid"] if candidate["values"]["cdd_length"] == length]
-    best = max(grid, key=lambda candidate: -1.0 if candidate["auc"] is None else candidate["auc"])
-    return {**cdd, "grid": grid, "chosen": best["values"]}
+    known = [candidate for candidate in grid if candidate["auc"] is not None]
+    best = max(known, key=lambda candidate: candidate["auc"])["values"] if known else None
+    return {**cdd, "grid": grid, "chosen": best}
 
 
 def _aucs(made: Path) -> dict[str, dict[str, float | None]]:

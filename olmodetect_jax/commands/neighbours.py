@@ -10,10 +10,10 @@ from typing import Any, get_args
 from olmodetect_jax.benchmark import SIZES
 from olmodetect_jax.commands.text_files import text_files
 from olmodetect_jax.errors import UsageError, one_of
-from olmodetect_jax.neighbours.files import NeighbourFile, Neighbours, load_neighbours, text_key, write_neighbours
+from olmodetect_jax.neighbours.files import NeighbourFile, Neighbours, load_neighbours, write_neighbours
 from olmodetect_jax.neighbours.hf_models import load_filler
 from olmodetect_jax.neighbours.masking import COPIES, SeedRule, WindowRule, chunks
-from olmodetect_jax.records import read_records
+from olmodetect_jax.records import read_records, text_key
 from olmodetect_jax.runtime.progress import progress
 
 SAVE_EVERY = 60.0  # seconds of work that a kill can cost

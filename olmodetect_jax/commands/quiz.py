@@ -19,11 +19,11 @@ from olmodetect_jax.commands.text_files import text_files
 from olmodetect_jax.errors import DataError, OlmoDetectError, UsageError, one_of
 from olmodetect_jax.quiz import perturber as perturber_module
 from olmodetect_jax.quiz.endpoint import Endpoint, EndpointError, NoReply, Sleep
-from olmodetect_jax.quiz.files import Quiz, Quizzes, load_quizzes, read_cache, read_table, text_key, write_quizzes
+from olmodetect_jax.quiz.files import Quiz, Quizzes, load_quizzes, read_cache, read_table, write_quizzes
 from olmodetect_jax.quiz.local_model import ask_model
 from olmodetect_jax.quiz.options import Options, problem
 from olmodetect_jax.quiz.perturber import perturb
-from olmodetect_jax.records import Record, read_records
+from olmodetect_jax.records import Record, read_records, text_key
 from olmodetect_jax.runtime.progress import progress
 
 SAVE_EVERY = 10.0  # seconds of work that a kill can cost

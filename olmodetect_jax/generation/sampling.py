@@ -5,6 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from olmodetect_jax.scoring.statistics import in_lanes
+
 
 def warp(logits: jax.Array, temperature: jax.Array, *, top_k: int, top_p: float) -> jax.Array:
     """Logits of the distribution that is drawn from; -inf for tokens that cannot come (generative spec, section 4).
@@ -34,7 +36,7 @@ def _least_of_top(x: jax.Array, k: int) -> jax.Array:
 
     By halving the interval: some passes over x, where sorting 4,096 values takes ten times as long on a CPU.
     """
-    tiles = _in_lanes(x)
+    tiles = in_lanes(x)
 
     def count(value: jax.Array) -> jax.Array:
         return _sum((tiles >= value[..., None, None]).astype(jnp.float32))
@@ -59,17 +61,10 @@ def _least_of_top(x: jax.Array, k: int) -> jax.Array:
 
 def largest(x: jax.Array) -> jax.Array:
     """Index of the first largest of [..., V]; [...] int32."""
-    tiles = _in_lanes(x)
+    tiles = in_lanes(x)
     peak = jnp.max(jnp.max(tiles, axis=-2), axis=-1)
     ids = jax.lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 1).reshape(tiles.shape)
     return jnp.min(jnp.min(jnp.where(tiles == peak[..., None, None], ids, x.shape[-1] - 1), axis=-2), axis=-1)
-
-
-def _in_lanes(x: jax.Array) -> jax.Array:
-    """[..., V] as [..., V/n, n]: reducing over rows of lanes first uses a CPU's vector units."""
-    V = x.shape[-1]
-    lanes = next(n for n in range(min(V, 256), 0, -1) if V % n == 0)
-    return x.reshape(*x.shape[:-1], V // lanes, lanes)
 
 
 def _sum(tiles: jax.Array) -> jax.Array:
@@ -88,7 +83,7 @@ def draw(warped: jax.Array, uniform: jax.Array) -> jax.Array:
     Returns:
         [...] int32; never a token of probability 0.
     """
-    tiles = _in_lanes(warped)
+    tiles = in_lanes(warped)
     weights = jnp.exp(tiles - jnp.max(jnp.max(tiles, axis=-2), axis=-1)[..., None, None])
     blocks = jnp.sum(weights, axis=-1)
     ends = jnp.cumsum(blocks, axis=-1)

@@ -33,7 +33,6 @@ class Seating:
         self._left: list[deque[int]] = [deque() for _ in range(slots)]  # rows of each slot's request, yet to begin
         self._rows = np.full((slots, width), -1)  # which of its request's rows sits there; -1 for none
         self._found: list[dict[int, Continuation]] = [{} for _ in range(slots)]
-        self._fresh = np.zeros((slots, width), bool)
         self.starts = np.zeros((slots, width), np.int32)
         self.limits = np.zeros((slots, width), np.int32)
         self.temperature = np.zeros((slots, width), np.float32)
@@ -56,19 +55,19 @@ class Seating:
 
     def seat(self) -> np.ndarray:
         """Gives the next texts of each slot's prompt the free rows; [G, W] bool, where one begins."""
-        self._fresh = np.zeros_like(self._fresh)
+        fresh = np.zeros(self._rows.shape, bool)
         for g, request in enumerate(self._requests):
             for w in np.flatnonzero(self._rows[g] < 0):
                 if not self._left[g]:
                     break
                 row = self._left[g].popleft()
                 greedy = row < request.greedy
-                self._rows[g, w], self._fresh[g, w] = row, True
+                self._rows[g, w], fresh[g, w] = row, True
                 self.starts[g, w] = len(request.prompt) if greedy else request.starts[row - request.greedy]
                 self.limits[g, w] = request.max_new
                 self.temperature[g, w] = 0 if greedy else request.sampling.temperature
                 self.keys[g, w] = row_key(request, row)
-        return self._fresh
+        return fresh
 
     @property
     def busy(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.files import atomic_path, parse_json
 from olmodetect_jax.neighbours.masking import BUFFER, COPIES, HEAD_WORDS, SHARE, SPAN
-from olmodetect_jax.records import read_jsonl
+from olmodetect_jax.records import read_jsonl, text_key
 
 _HEX = re.compile(r"[0-9a-f]{64}")
 
@@ -29,11 +29,6 @@ class Neighbours:
 
     texts: tuple[str, ...]
     provenance: Mapping[str, Any]
-
-
-def text_key(text: str) -> str:
-    """The name of a text in our own file: SHA-256 of its UTF-8, hex."""
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

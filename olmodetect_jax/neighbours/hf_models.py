@@ -29,6 +29,7 @@ from olmodetect_jax.neighbours.masking import (
     spans_of,
     split_window,
 )
+from olmodetect_jax.records import text_seed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -197,7 +198,7 @@ def _seeded(text: str) -> Iterator[None]:
     import torch
 
     with torch.random.fork_rng():
-        torch.manual_seed(int.from_bytes(hashlib.sha256(text.encode("utf-8")).digest()[:8], "big"))
+        torch.manual_seed(text_seed(text))
         yield
 
 

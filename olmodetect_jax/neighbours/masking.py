@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
 from collections.abc import Sequence
@@ -11,6 +10,8 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+
+from olmodetect_jax.records import text_hash
 
 COPIES = 10  # neighbours of a text
 HEAD_WORDS = 300  # words of a longer text that are perturbed
@@ -145,4 +146,4 @@ def chunks(texts: Sequence[str], rule: SeedRule, *, copies: int = COPIES, rows: 
 
 def _seed(text: str) -> int:
     """As many bits of the text's hash as such a stream takes."""
-    return int.from_bytes(hashlib.sha256(text.encode("utf-8")).digest()[:4], "big")
+    return int.from_bytes(text_hash(text)[:4], "big")

@@ -7,7 +7,6 @@ with each other, not with published ones.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from olmodetect_jax.neighbours.masking import COPIES, Masked, chunks, mask, split_window
 from olmodetect_jax.protocol import Protocol
+from olmodetect_jax.records import text_seed
 from olmodetect_jax.requests import Continuations, Generate, Sampling
 from olmodetect_jax.tokenization import Tokenizer
 
@@ -93,9 +93,8 @@ def _proposal(
     request = None
     if starts:
         prompt = tokenizer.encode(whole, protocol.generation_context).ids[: max(starts)]
-        seed = int.from_bytes(hashlib.sha256(text.encode("utf-8")).digest()[:8], "big")
         request = Generate(
-            prompt, NEW_TOKENS, tokenizer.stop_ids, greedy=False, sampling=Sampling(seed, top_k=TOP_K),
+            prompt, NEW_TOKENS, tokenizer.stop_ids, greedy=False, sampling=Sampling(text_seed(text), top_k=TOP_K),
             starts=np.asarray(starts, np.int32),
         )  # fmt: skip
     return Proposal(copies, window[1], tuple(asked), request)

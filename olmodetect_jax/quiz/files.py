@@ -17,7 +17,7 @@ import zstandard
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.files import atomic_path, parse_json
 from olmodetect_jax.quiz.options import Options, parse_reply
-from olmodetect_jax.records import read_jsonl
+from olmodetect_jax.records import read_jsonl, text_key
 
 _HEX = re.compile(r"[0-9a-f]{64}")
 _FIELDS = ("a", "b", "c", "d", "generator", "created")
@@ -38,11 +38,6 @@ class Quiz:
     options: Options
     generator: str
     created: str
-
-
-def text_key(text: str) -> str:
-    """The name of a text in the file: SHA-256 of its UTF-8, hex."""
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

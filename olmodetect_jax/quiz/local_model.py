@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from olmodetect_jax.quiz.options import Options, parse_reply
+from olmodetect_jax.records import text_seed
 from olmodetect_jax.requests import Answer, Generate, Request, Sampling
 from olmodetect_jax.tokenization import Tokenizer
 
@@ -52,9 +52,8 @@ def _request(text: str, prompt: str, tokenizer: Tokenizer, context: int) -> Gene
     room = context - len(ids)
     if room < OPTIONS * tokenizer.encode(text, context).n_tokens:
         return _no_room(len(ids), context)
-    seed = int.from_bytes(hashlib.sha256(text.encode("utf-8")).digest()[:8], "big")
     return Generate(
-        ids, min(REPLY_TOKENS, room), tokenizer.stop_ids, greedy=False, sampling=Sampling(seed),
+        ids, min(REPLY_TOKENS, room), tokenizer.stop_ids, greedy=False, sampling=Sampling(text_seed(text)),
         starts=np.asarray([len(ids)], np.int32),
     )  # fmt: skip
 

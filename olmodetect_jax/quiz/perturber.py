@@ -6,7 +6,6 @@ rewordings from the text. Made for English prose and Python code.
 
 from __future__ import annotations
 
-import hashlib
 import random
 import re
 import string
@@ -17,6 +16,7 @@ from pathlib import Path
 from olmodetect_jax.files import load_yaml
 from olmodetect_jax.quiz.options import Options
 from olmodetect_jax.quiz.python_names import Piece, split, usable
+from olmodetect_jax.records import text_hash
 
 NAME = "synonyms-1"  # another table or another rule is another version
 CREATED = "2026-12-01"  # of this version: what it makes is the same on any day
@@ -36,7 +36,7 @@ class _Draws:
     """A stream of choices; Python keeps what `random()` gives for a seed, and no more than that."""
 
     def __init__(self, text: str):
-        self._random = random.Random(int.from_bytes(hashlib.sha256(text.encode("utf-8")).digest(), "big")).random
+        self._random = random.Random(int.from_bytes(text_hash(text), "big")).random
 
     def happens(self, share: float) -> bool:
         return self._random() < share

@@ -152,16 +152,21 @@ def logit_log_probs(logits: jax.Array, targets: jax.Array) -> jax.Array:
 
 
 def _lanes(logits: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Logits as [T, B, V/n, n], their peaks [T, B], and the logits less their peak.
-
-    Summing over rows of lanes first, then over the lanes, lets a CPU use its vector units; it also keeps float32 sums
-    short.
-    """
-    T, B, V = logits.shape
-    lanes = next(n for n in range(min(V, 256), 0, -1) if V % n == 0)
-    logits = logits.reshape(T, B, V // lanes, lanes)
+    """Logits as [T, B, V/n, n], their peaks [T, B], and the logits less their peak."""
+    logits = in_lanes(logits)
     peak = jnp.max(jnp.max(logits, axis=2), axis=2)
     return logits, peak, logits - peak[:, :, None, None]
+
+
+def in_lanes(x: jax.Array) -> jax.Array:
+    """[..., V] as [..., V/n, n].
+
+    Reducing over rows of lanes first, then over the lanes, lets a CPU use its vector units; it also keeps float32 sums
+    short.
+    """
+    V = x.shape[-1]
+    lanes = next(n for n in range(min(V, 256), 0, -1) if V % n == 0)
+    return x.reshape(*x.shape[:-1], V // lanes, lanes)
 
 
 def _chosen(logits: jax.Array, targets: jax.Array) -> jax.Array:

@@ -17,10 +17,10 @@ from olmodetect_jax.evaluation.protocols import read_protocols
 from olmodetect_jax.evaluation.runs import read_run
 from olmodetect_jax.evaluation.tuning import read_tuning
 from olmodetect_jax.neighbours.files import Neighbours, write_neighbours
-from olmodetect_jax.neighbours.files import text_key as neighbour_key
 from olmodetect_jax.protocol import attacks_of, load_protocol
-from olmodetect_jax.quiz.files import Quiz, text_key, write_quizzes
+from olmodetect_jax.quiz.files import Quiz, write_quizzes
 from olmodetect_jax.quiz.options import Options
+from olmodetect_jax.records import text_key
 from tests.stub_attacks import answer
 
 FIVE = "neighborhood,guided,dcq,cdd,self_critique"
@@ -121,7 +121,7 @@ def test_attacks_are_added_with_their_files_and_other_files_are_another_run(run,
     assert manifest["attacks"] == ["ppl", "zlib", "guided", "dcq", "cdd"]
     assert manifest["generation"]["prompts"]["general"]["path"] == str(mine)
     assert manifest["generation"]["quiz"]["path"] == str(tmp_path / "moved.jsonl.zst")
-    neighbours = {neighbour_key(t): Neighbours((t + " too",), {"filler": "t5-small"}) for t in texts_of(benchmark)}
+    neighbours = {text_key(t): Neighbours((t + " too",), {"filler": "t5-small"}) for t in texts_of(benchmark)}
     write_neighbours(tmp_path / "n.jsonl", neighbours)
     assert run(*score(out, benchmark, "neighborhood", "--neighbours", tmp_path / "n.jsonl", limit=1))[0] == 0
     facts = manifest_of(out)["generation"]["neighbours"]

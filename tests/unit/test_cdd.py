@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
-from olmodetect_jax.attacks.base import Group, text_hash
+from olmodetect_jax.attacks.base import Group
 from olmodetect_jax.attacks.cdd import Cdd, peak, prompt_tokens
 from olmodetect_jax.attacks.hyperparameters import search_space
 from olmodetect_jax.protocol import load_protocol
+from olmodetect_jax.records import text_hash
 from olmodetect_jax.requests import Continuation, Continuations, Sampling
 from tests.stub_attacks import StubTokenizer, answer, records, run
 

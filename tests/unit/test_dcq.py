@@ -16,8 +16,9 @@ from olmodetect_jax.attacks.dcq import SCORES, Dcq, Letters, Quizzed, chance, eq
 from olmodetect_jax.attacks.prompts import Prompts
 from olmodetect_jax.errors import UsageError
 from olmodetect_jax.protocol import load_protocol
-from olmodetect_jax.quiz.files import Quiz, Quizzes, text_key
+from olmodetect_jax.quiz.files import Quiz, Quizzes
 from olmodetect_jax.quiz.options import LETTERS, Options
+from olmodetect_jax.records import text_key
 from olmodetect_jax.requests import PredictNext
 from olmodetect_jax.tokenization import Tokenizer
 from tests.stub_attacks import StubTokenizer, answer, records, run

@@ -17,9 +17,10 @@ from olmodetect_jax.attacks.rounds import Job, run_jobs
 from olmodetect_jax.engine import Engine
 from olmodetect_jax.errors import UsageError
 from olmodetect_jax.models.sharding import leaf_sharding, make_mesh
-from olmodetect_jax.neighbours.files import NeighbourFile, Neighbours, text_key
+from olmodetect_jax.neighbours.files import NeighbourFile, Neighbours
 from olmodetect_jax.neighbours.target_model import propose
 from olmodetect_jax.protocol import load_protocol
+from olmodetect_jax.records import text_key
 from olmodetect_jax.requests import Generate, ScoreTokens, TokenStatistics
 from olmodetect_jax.scoring.kept import Provenance
 from tests import stub_attacks

@@ -9,7 +9,8 @@ from olmodetect_jax.commands import quiz as command
 from olmodetect_jax.commands.quiz import STOP_AFTER, QuizOptions, make_quiz
 from olmodetect_jax.errors import OlmoDetectError, UsageError
 from olmodetect_jax.quiz.endpoint import EndpointError
-from olmodetect_jax.quiz.files import load_quizzes, text_key
+from olmodetect_jax.quiz.files import load_quizzes
+from olmodetect_jax.records import text_key
 from tests.unit.test_quiz_endpoint import GOOD, KEY, assert_secret, chat, judge
 
 __all__ = ["judge"]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from olmodetect_jax.generation.sampling import draw, largest, uniforms, warp
+from olmodetect_jax.scoring.statistics import logit_statistics
 
 LOGITS = arrays(np.float32, (2, 24), elements=st.integers(-8, 8).map(lambda n: n / 4))
 
@@ -28,6 +29,15 @@ def test_golden(golden):
         found = probabilities(given_["logits"], given_["temperature"], given_["top_k"])
         assert (found > 0).sum() == expected["n_kept"]
         np.testing.assert_allclose(found, expected["probabilities"], atol=1e-6, rtol=1e-5)
+
+
+def test_golden_entropies(golden):
+    """Over the whole vocabulary: the original's sum over the largest terms is another number."""
+    content = json.loads((golden / "selfcrit_entropy.json").read_text())
+    for given_, expected in zip(content["inputs"], content["expected"], strict=True):
+        logits = jnp.asarray(given_["logits"], jnp.float32)[None, None]
+        found = -float(logit_statistics(logits, jnp.zeros((1, 1), jnp.int32)).mean[0, 0])
+        assert found == pytest.approx(expected["entropy_nats_full_vocabulary"], abs=1e-6, rel=1e-5)
 
 
 @given(LOGITS, st.integers(1, 24))
