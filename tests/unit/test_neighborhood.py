@@ -24,16 +24,12 @@ from olmodetect_jax.records import text_key
 from olmodetect_jax.requests import Generate, ScoreTokens, TokenStatistics
 from olmodetect_jax.scoring.kept import Provenance
 from tests import stub_attacks
-from tests.stub_attacks import answer, records
+from tests.stub_attacks import StubTokenizer, answer, records
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 AUDITED, RELEASE = load_protocol("audited"), load_protocol("release")
 SCORES = json.loads((GOLDEN / "neigh_scores.json").read_text())
 CLOSE = {k: SCORES["tolerance"][k] for k in ("abs", "rel")}
-
-
-class StubTokenizer(stub_attacks.StubTokenizer):
-    encode_once = stub_attacks.StubTokenizer.encode_all
 
 
 def run(attack, group, protocol=AUDITED, answer=answer):
