@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from olmodetect_jax.attacks.supervised import SUPERVISED_TITLES
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.protocol import Protocol as Choices
 from olmodetect_jax.records import Record
@@ -21,8 +23,7 @@ TITLES = {
     "ppl": "PPL", "zlib": "Zlib", "lower": "Lower", "min_k": "MinK", "min_k_plus_plus": "MinK++", "dc_pdd": "DCPDD",
     "pac": "PAC", "recall": "ReCaLL", "em_mia": "EMMIA", "em_mia_best_of_four": "EMMIA optimistic",
     "camia": "CAMIA", "neighborhood": "Neigh.", "guided": "Guided", "dcq": "DCQ", "cdd": "CDD",
-    "self_critique": "SelfCrit", "sup_camia": "Sup-CAMIA", "mia_tuner": "MIA-Tuner", "fsd": "FSD",
-    "bag_of_words": "Blind baseline",
+    "self_critique": "SelfCrit", **SUPERVISED_TITLES, "bag_of_words": "Blind baseline",
 }  # fmt: skip
 
 Requests = Sequence[Request]
@@ -38,15 +39,23 @@ class Group:
     Attributes:
         records: to be scored, members and non-members; a user's own texts may be unlabelled.
         dev: development records of both classes, which an attack may learn from. They are `records` themselves where
-            the development split is scored, as tuning does.
+            the development split is scored, as tuning does. A supervised attack is given those of its setting.
         domain: id of the domain; None for a user's own texts.
         tuning: whether the development records are scored to choose hyperparameters.
+        trained_for: what a supervised attack's `dev` is the training set of, for names: a subset, a side of one, a
+            domain that is held out, or everything.
+        held_out: hashes of the texts that must not be in `dev` of a supervised attack: all that are scored by what
+            is trained on it.
+        sides_apart: whether each side of the subset has development records of its own, or all sides share `dev`.
     """
 
     records: Sequence[Record]
     dev: Sequence[Record] = ()
     domain: str | None = None
     tuning: bool = False
+    trained_for: str = ""
+    held_out: frozenset[bytes] = frozenset()
+    sides_apart: bool = True
 
     @property
     def is_dev(self) -> bool:
@@ -66,6 +75,7 @@ class Score:
         special_ids: special tokens among the targets (a final end-of-text token not counted).
         missing: why there is no score; None if there is one.
         note: what a reader should know of a score that is there; None if nothing.
+        details: other numbers behind the score, by name, for its line in the score file.
     """
 
     value: float
@@ -75,6 +85,7 @@ class Score:
     special_ids: int = 0
     missing: str | None = None
     note: str | None = None
+    details: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def left_out(self) -> bool:

@@ -86,5 +86,8 @@ def _sides(group: Group) -> dict[str, Group]:
     def of(records: Sequence[Record], side: str) -> list[Record]:
         return [r for r in records if r.side == side]
 
+    def dev(side: str) -> Sequence[Record]:
+        return of(group.dev, side) if group.sides_apart else group.dev
+
     sides = dict.fromkeys(r.side for r in group.records)
-    return {s: dataclasses.replace(group, records=of(group.records, s), dev=of(group.dev, s)) for s in sides}
+    return {s: dataclasses.replace(group, records=of(group.records, s), dev=dev(s)) for s in sides}

@@ -145,6 +145,7 @@ def write_scores(
                 line["missing"] = s.missing
             if s.note:
                 line["note"] = s.note
+            line |= s.details
             if shares is not None:
                 line["reference_share"] = shares[i]
             file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from olmodetect_jax.attacks.self_critique import SelfCritique
+from olmodetect_jax.attacks.supervised import SUPERVISED_TITLES
 from olmodetect_jax.benchmark import Tree
 
 # Method-Avg is a mean over unsupervised attacks. These learn from labels, see no model (the baseline), or exist to show
 # what choosing on the labels that judge the choice is worth (EMMIA's best of four).
-OUTSIDE_METHOD_AVG = frozenset({"sup_camia", "mia_tuner", "fsd", "bag_of_words", "em_mia_best_of_four"})
+OUTSIDE_METHOD_AVG = frozenset({*SUPERVISED_TITLES, "bag_of_words", "em_mia_best_of_four"})
 
 # Attacks that exist for some domains only (of the paper's benchmark and of the sample): the others are then no part of
 # their stages and of All.

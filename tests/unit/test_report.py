@@ -267,7 +267,7 @@ def test_the_generative_attacks_are_explained_with_what_they_were_made_from(tmp_
 
 def test_a_run_of_unknown_choices_is_shown_all_the_same(tmp_path: Path) -> None:
     protocol = {"preset": "mine", "fields": {"zlib_numerator": ["x"]}, "changed": {}}
-    scores = random_scores(("zlib", "min_k", "fsd"))
+    scores = random_scores(("zlib", "min_k", "fsd_ppl"))
     run = write_run(tmp_path / "run", scores, protocol=protocol, hyperparameters=None)
     page = Page(report(tmp_path / "r.html", run))
     assert "a share of – of them" in page.text

@@ -57,7 +57,7 @@ def test_values_go_up_the_tree(run: Path) -> None:
 def test_supervised_attacks_are_no_part_of_method_avg(tmp_path: Path) -> None:
     rows = one(write_run(tmp_path, random_scores(("ppl", "zlib", "mia_tuner", "bag_of_words")))).rows
     assert rows[-1].auc.all == pytest.approx((rows[0].auc.all + rows[1].auc.all) / 2, abs=1e-15)
-    assert [row.id for row in one(write_run(tmp_path, random_scores(("ppl", "fsd")))).rows] == ["ppl", "fsd"]
+    assert [row.id for row in one(write_run(tmp_path, random_scores(("ppl", "fsd_ppl")))).rows] == ["ppl", "fsd_ppl"]
 
 
 def test_an_attack_chosen_on_test_labels_is_no_part_of_method_avg(tmp_path: Path) -> None:
