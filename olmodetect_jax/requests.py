@@ -13,6 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
+from olmodetect_jax.training import Trained, TrainLora, TrainSoftPrompt
+
 
 @dataclass(frozen=True, eq=False)
 class ScoreTokens:
@@ -21,10 +23,12 @@ class ScoreTokens:
     Attributes:
         ids: [T] int32, T >= 2, already truncated to the model's context.
         upcast: where statistics are rounded to bfloat16, round the logits only (as the released EMMIA does).
+        adapter: name of the adapter (`Trained.name`) under which the model reads; empty for the model as it is.
     """
 
     ids: np.ndarray
     upcast: bool = False
+    adapter: str = ""
 
     def __post_init__(self) -> None:
         _check_ids("ids", self.ids, 2)
@@ -33,12 +37,15 @@ class ScoreTokens:
     def digest(self) -> bytes:
         """32 bytes that name the request, whatever record or attack it came from."""
         kind = b"score-tokens-upcast\0" if self.upcast else b"score-tokens\0"
+        kind += self.adapter.encode()
         return hashlib.sha256(kind + self.ids.astype("<i4").tobytes()).digest()
 
 
 @dataclass(frozen=True, eq=False)
 class TokenStatistics:
     """Answer to `ScoreTokens`: statistics of each scored position, the first token never being scored.
+
+    After a soft prompt the first token is scored too: all arrays are then [T].
 
     With p the model's distribution over all V logit columns at one position (natural logarithms):
 
@@ -148,10 +155,12 @@ class PredictNext:
     Attributes:
         prompts: [T_i] int32 each, T_i >= 1, within the model's context. What each shares with the first is read once.
         tokens: [N] int32, the tokens whose probability is asked.
+        adapter: name of the soft prompt (`Trained.name`) that stands before each prompt; empty for none.
     """
 
     prompts: tuple[np.ndarray, ...]
     tokens: np.ndarray
+    adapter: str = ""
 
     def __post_init__(self) -> None:
         if not self.prompts:
@@ -163,7 +172,8 @@ class PredictNext:
     @cached_property
     def digest(self) -> bytes:
         """32 bytes that name the request."""
-        return hashlib.sha256(b"predict-next\0" + b"".join(map(_sha256, (self.tokens, *self.prompts)))).digest()
+        kind = b"predict-next\0" + self.adapter.encode()
+        return hashlib.sha256(kind + b"".join(map(_sha256, (self.tokens, *self.prompts)))).digest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,8 +278,8 @@ class Continuations:
     rows: tuple[Continuation, ...]
 
 
-Request = ScoreTokens | ScoreTargets | PredictNext | Generate
-Answer = TokenStatistics | TargetLikelihoods | NextTokens | Continuations
+Request = ScoreTokens | ScoreTargets | PredictNext | Generate | TrainLora | TrainSoftPrompt
+Answer = TokenStatistics | TargetLikelihoods | NextTokens | Continuations | Trained
 
 
 def _sha256(ids: np.ndarray) -> bytes:

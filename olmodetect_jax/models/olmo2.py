@@ -201,15 +201,19 @@ class Olmo2(nnx.Module):
         Returns:
             [B, T, D] in the weights' dtype.
         """
+        return self.hidden_of(self.embed(ids))
+
+    def hidden_of(self, x: jax.Array) -> jax.Array:
+        """The same of vectors [B, T, D] that stand where tokens' embeddings do, as a soft prompt's."""
         rows = P(*RULES.rows, None, None)
-        rope = self._rope(jnp.arange(ids.shape[1])[None, :])
+        rope = self._rope(jnp.arange(x.shape[1])[None, :])
 
         # When differentiated, a layer keeps its input only and is run again: the memory of one layer, not of L.
         @functools.partial(jax.checkpoint, prevent_cse=False)
         def layer(x: jax.Array, block: Block) -> tuple[jax.Array, None]:
             return constrain(block(constrain(x, rows), rope), rows), None
 
-        x, _ = jax.lax.scan(layer, constrain(self.embed(ids), rows), self.blocks)
+        x, _ = jax.lax.scan(layer, constrain(x, rows), self.blocks)
         return self.norm(x)
 
     def prefill(self, ids: jax.Array, lengths: jax.Array, rows: P) -> Prefix:
@@ -220,7 +224,11 @@ class Olmo2(nnx.Module):
             lengths: [R] int32.
             rows: how R is split over the mesh.
         """
-        x, keys, values = self._read(ids, rows)
+        return self.prefill_of(self.embed(ids), lengths, rows)
+
+    def prefill_of(self, x: jax.Array, lengths: jax.Array, rows: P) -> Prefix:
+        """The same of vectors [R, P, D] that stand where tokens' embeddings do."""
+        x, keys, values = self._read(x, rows)
         last = jnp.take_along_axis(x, jnp.maximum(lengths - 1, 0)[:, None, None], axis=1)
         return Prefix(keys, values, lengths, self.norm(last)[:, 0])
 
@@ -234,19 +242,19 @@ class Olmo2(nnx.Module):
         Returns:
             Final normed hidden states [G, P, D], keys and values, each [L, G, K, P, H].
         """
-        x, keys, values = self._read(ids, rows)
+        x, keys, values = self._read(self.embed(ids), rows)
         return self.norm(x), jnp.swapaxes(keys, 2, 3), jnp.swapaxes(values, 2, 3)
 
-    def _read(self, ids: jax.Array, rows: P) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def _read(self, x: jax.Array, rows: P) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Hidden states before the last norm [R, P, D], and every layer's keys and values, each [L, R, P, K, H]."""
         rows3 = P(*rows, None, None)
-        rope = self._rope(jnp.arange(ids.shape[1])[None, :])
+        rope = self._rope(jnp.arange(x.shape[1])[None, :])
 
         def layer(x: jax.Array, block: Block) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
             q, k, v = block.projections(constrain(x, rows3), rope)
             return constrain(block.after_attention(x, causal_attention(q, k, v)), rows3), (k, v)
 
-        x, (keys, values) = jax.lax.scan(layer, constrain(self.embed(ids), rows3), self.blocks)
+        x, (keys, values) = jax.lax.scan(layer, constrain(x, rows3), self.blocks)
         return x, keys, values
 
     def step(

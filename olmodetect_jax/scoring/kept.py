@@ -81,7 +81,7 @@ class Kept:
         """
         arrays = {"digests": np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32), **arrays}
         path = self.folder / f"{kind}-{_name(digests)}.safetensors"
-        write_tensors(path, arrays, {"sha256": _checksum(arrays)})
+        write_tensors(path, arrays, {"sha256": checksum(arrays)})
 
     def files(self, kind: str) -> list[Path]:
         """The files of one kind that are there."""
@@ -130,7 +130,8 @@ def _kept_batch(value: dict, requests_per_row: int) -> Batch:
     return batch
 
 
-def _checksum(arrays: Mapping[str, np.ndarray]) -> str:
+def checksum(arrays: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of named arrays: what a safetensors file of ours states of its content."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}\n".encode())
@@ -164,7 +165,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
     with safe_open(path, framework="numpy") as file:
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        if (file.metadata() or {}).get("sha256") != _checksum(arrays):
+        if (file.metadata() or {}).get("sha256") != checksum(arrays):
             raise ValueError("its checksum does not fit its content")
     return arrays
 

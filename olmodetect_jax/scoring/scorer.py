@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from olmodetect_jax.models.sharding import RULES, row_parts
 from olmodetect_jax.requests import ScoreTokens, TokenStatistics
 from olmodetect_jax.runtime.progress import progress
-from olmodetect_jax.scoring.failures import device_errors_named
+from olmodetect_jax.runtime.failures import device_errors_named
 from olmodetect_jax.scoring.planning import Batch, make_plan, padded_ids
 from olmodetect_jax.scoring.statistics import Rounding, Statistics, token_statistics
 from olmodetect_jax.scoring.store import Store

@@ -18,6 +18,7 @@ import optax
 from flax import nnx
 
 from olmodetect_jax.models.olmo2 import Olmo2, Olmo2Config
+from olmodetect_jax.tuning.losses import token_losses
 
 
 @dataclass(frozen=True)
@@ -95,18 +96,9 @@ def next_token_loss(model: Olmo2, rows: jax.Array, *, tile: int) -> jax.Array:
     Returns:
         [] float32.
     """
-    B, T = rows.shape
-    head = model.head_kernel()
-    hidden = jnp.swapaxes(model.hidden(rows), 0, 1).reshape(T // tile, tile, B, -1)
-    targets = jnp.concatenate([rows[:, 1:], rows[:, :1]], axis=1).T.reshape(T // tile, tile, B)
-
-    @jax.checkpoint
-    def log_prob(h: jax.Array, y: jax.Array) -> jax.Array:
-        logits = jnp.einsum("tbd,dv->tbv", h, head, preferred_element_type=jnp.float32)
-        return -optax.softmax_cross_entropy_with_integer_labels(logits, y)
-
-    scores = jax.lax.map(lambda a: log_prob(*a), (hidden, targets)).reshape(T, B)[:-1]  # the last target wrapped around
-    return -jnp.mean(scores)
+    targets = jnp.concatenate([rows[:, 1:], rows[:, :1]], axis=1)
+    losses = token_losses(model.hidden(rows), model.head_kernel(), targets, tile=tile)
+    return jnp.mean(losses[:-1])  # the last target wrapped around
 
 
 def train(
