@@ -18,7 +18,10 @@ SIZES = ("1b", "7b", "13b", "32b")
 
 @dataclass(frozen=True)
 class Subset:
-    """One of the finest groups. `folder` and `files` may hold `{size}` and `{pair}` (construction spec, section 1)."""
+    """One of the finest groups. `folder` and `files` may hold `{size}` and `{pair}` (construction spec, section 1).
+
+    `representative` are those of `files` that stand for the domain where one leaf has to (supervised spec, 3.3).
+    """
 
     id: str
     title: str
@@ -27,11 +30,16 @@ class Subset:
     folder: str
     files: tuple[str, ...]
     variants: bool
+    representative: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Tree:
-    """The subsets of one benchmark in order, with the titles of their domains and stages."""
+    """The subsets of one benchmark in order, with the titles of their domains and stages.
+
+    `training_order` are the same subsets in the order of their texts in a training set. `ablations` belong to a domain
+    but are no part of the benchmark: only the released training pools hold their development texts.
+    """
 
     name: str
     title: str
@@ -39,6 +47,8 @@ class Tree:
     domain_titles: Mapping[str, str]
     stage_titles: Mapping[str, str]
     size_pairs: Mapping[str, str]
+    training_order: tuple[Subset, ...]
+    ablations: tuple[Subset, ...]
 
     def select(self, ids: Sequence[str] | None) -> tuple[Subset, ...]:
         """The named subsets in the tree's order; all for None.
@@ -98,18 +108,28 @@ def load_tree(name: str) -> Tree:
 
 
 def _tree(value: Any) -> Tree:
-    subsets, domains, stages = [], {}, {}
+    subsets, ablations, domains, stages = [], [], {}, {}
     for stage in value["stages"]:
         stages[stage["id"]] = stage["title"]
         for domain in stage["domains"]:
             domains[domain["id"]] = domain["title"]
-            for s in domain["subsets"]:
-                subsets.append(
-                    Subset(
-                        s["id"], s["title"], domain["id"], stage["id"], s["folder"], tuple(s["files"]), s["variants"]
-                    )
-                )
-    return Tree(value["name"], value["title"], tuple(subsets), domains, stages, value["size_pairs"])
+            subsets += [_subset(s, domain["id"], stage["id"]) for s in domain["subsets"]]
+            ablations += [_subset(s, domain["id"], stage["id"]) for s in domain.get("ablations", ())]
+    by_id = {s.id: s for s in subsets}
+    order = tuple(by_id[name] for name in value.get("training_order", by_id))
+    if len(order) != len(subsets) or set(order) != set(subsets):
+        raise KeyError("training_order: does not name every subset once")
+    return Tree(
+        value["name"], value["title"], tuple(subsets), domains, stages, value["size_pairs"], order, tuple(ablations)
+    )
+
+
+def _subset(value: Any, domain: str, stage: str) -> Subset:
+    files = tuple(value["files"])
+    representative = tuple(value.get("representative", files))
+    if not set(representative) <= set(files):
+        raise KeyError(f"representative: {value['id']} has no such file")
+    return Subset(value["id"], value["title"], domain, stage, value["folder"], files, value["variants"], representative)
 
 
 def tree_of(root: Path) -> Tree:

@@ -53,18 +53,20 @@ class ChatTemplate:
         """SHA-256 of the template and the special tokens it is given, hex."""
         return hashlib.sha256(json.dumps([self.template, sorted(self.tokens.items())]).encode()).hexdigest()
 
-    def prompt(self, content: str) -> str:
-        """One user turn and the head of the answer to it.
+    def prompt(self, content: str, answer: str | None = None) -> str:
+        """One user turn, and the head of the answer to it or the whole answer with its end.
 
         Raises:
             UsageError: the template fails, tries what the sandbox forbids, or leaves out what the user says.
         """
         from transformers.utils.chat_template_utils import render_jinja_template
 
-        turn = [{"role": "user", "content": content}]
+        turns = [{"role": "user", "content": content}]
+        if answer is not None:
+            turns.append({"role": "assistant", "content": answer})
         try:
             (rendered,), _ = render_jinja_template(
-                [turn], chat_template=self.template, add_generation_prompt=True, **self.tokens
+                [turns], chat_template=self.template, add_generation_prompt=answer is None, **self.tokens
             )
         except Exception as error:  # whatever a template's own expressions raise
             raise UsageError(f"{self.path}: the chat template fails: {type(error).__name__}: {error}") from None

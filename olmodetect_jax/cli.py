@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +24,9 @@ app = typer.Typer(
     help="Membership inference attacks on language models, with known error. Start with: olmodetect quickstart",
 )
 
-Attacks = Annotated[str, typer.Option(help="Attack ids separated by commas, or all; `olmodetect attacks` lists them.")]
+Attacks = Annotated[
+    str, typer.Option(help="Ids separated by commas (`olmodetect attacks`), fsd, unsupervised, supervised or all.")
+]
 Limit = Annotated[int | None, typer.Option(help="Only the first N records of each class and subset.")]
 Dtype = Annotated[str, typer.Option(help="float32 or bfloat16: of weights and activations.")]
 Mesh = Annotated[str | None, typer.Option(help="data=N,fsdp=N,tensor=N; all devices on data if left out.")]
@@ -61,7 +62,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 @app.command()
 def quickstart(
     out: Annotated[Path, typer.Option(help="Run folder to make.")] = Path("quickstart"),
-    attacks: Attacks = "all",
+    attacks: Attacks = "unsupervised",
     limit: Limit = None,
     full: Annotated[
         bool, typer.Option("--full", help="EMMIA and the generative attacks take all records, not 20 and 10 a class.")
@@ -130,13 +131,17 @@ def score(
         typer.Option(help="JSONL file of non-members to hold --texts against; the sample has its own."),
     ] = None,
     dev: Annotated[
-        Path | None, typer.Option(help="JSONL file of labelled texts that ReCaLL and CAMIA learn from; with --texts.")
+        Path | None,
+        typer.Option(help="JSONL file of labelled texts that ReCaLL, CAMIA and the supervised learn from."),
     ] = None,
-    attacks: Attacks = "all",
+    attacks: Attacks = "unsupervised",
+    setting: Annotated[
+        str, typer.Option(help="in-domain,lodo,pooled or some: supervised attacks learn from this domain, others, all.")
+    ] = "in-domain",
     protocol: Annotated[
         str, typer.Option(help="audited, paper or release; `olmodetect protocols` shows them.")
     ] = "audited",
-    setting: Annotated[
+    changes: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE: one protocol field or hyperparameter; repeatable.")
     ] = None,
     hyperparameters: Annotated[
@@ -179,6 +184,8 @@ def score(
 
     Example: olmodetect score --model sample --benchmark sample --out runs/sample
 
+    Example: olmodetect score --model sample --benchmark sample --attacks supervised --setting lodo --out runs/sample
+
     Example: olmodetect score --model sample --texts mine.jsonl --reference others.jsonl --out runs/mine
     """
     from olmodetect_jax.commands.options import ScoreOptions
@@ -186,7 +193,8 @@ def score(
 
     options = ScoreOptions(
         model=_model(model), out=out, benchmark=_benchmark(benchmark), texts=texts, reference=reference, dev=dev,
-        attacks=attacks, protocol=protocol, settings=tuple(setting or ()), hyperparameters=hyperparameters,
+        attacks=attacks, setting=setting, protocol=protocol, settings=tuple(changes or ()),
+        hyperparameters=hyperparameters,
         em_mia_limit=em_mia_limit, generation_limit=generation_limit, prompts=tuple(prompt or ()), quiz=quiz,
         neighbours=neighbours, split=split, variant=variant, size=size, subsets=_ids(subsets), limit=limit, dtype=dtype,
         mesh=mesh, token_budget=token_budget, frequencies=frequencies,
@@ -269,6 +277,21 @@ def report(
             print_protocols(read_protocols(run), Console())
     write_report(runs, out)
     print(f"report: {out}")
+
+
+@app.command()
+def budget(
+    run: Annotated[Path, typer.Argument(help="Run folder of `olmodetect score` on a benchmark.")],
+    mesh: Mesh = None,
+) -> None:
+    """Show how Sup-CAMIA fares with more labelled texts to learn from: ten to fifty per cent of each subset.
+
+    Example: olmodetect budget runs/sample
+    """
+    from olmodetect_jax.commands.budget import budget as measure
+
+    measure(run, mesh=mesh)
+    print(f"{run}: budget.json; next: olmodetect report {run} --out report.html")
 
 
 @app.command()
@@ -365,18 +388,13 @@ def quiz(
 
 @app.command()
 def attacks(as_json: AsJson = False) -> None:
-    """List the attacks: id and title.
+    """List the attacks, and the rows of the supervised ones: id and title.
 
     Example: olmodetect attacks --json
     """
-    from olmodetect_jax.attacks.base import TITLES
-    from olmodetect_jax.attacks.registry import ATTACKS
+    from olmodetect_jax.commands.lists import print_attacks
 
-    if as_json:
-        print(json.dumps([{"id": a, "title": TITLES[a]} for a in ATTACKS], indent=2))
-    else:
-        for name in ATTACKS:
-            print(f"{name:<20} {TITLES[name]}")
+    print_attacks(as_json=as_json)
 
 
 @app.command()
@@ -385,16 +403,9 @@ def protocols(as_json: AsJson = False) -> None:
 
     Example: olmodetect protocols --json
     """
-    from olmodetect_jax.protocol import PRESETS, attacks_of, load_protocol
+    from olmodetect_jax.commands.lists import print_protocols
 
-    presets = {name: load_protocol(name).fields() for name in PRESETS}
-    if as_json:
-        print(json.dumps(presets, indent=2))
-        return
-    print(f"{'field':<22}" + "".join(f"{name:<16}" for name in PRESETS) + "attacks")
-    for field in presets[PRESETS[0]]:
-        values = "".join(f"{presets[name][field]!s:<16}" for name in PRESETS)
-        print(f"{field:<22}{values}{', '.join(attacks_of(field)) or 'all'}")
+    print_protocols(as_json=as_json)
 
 
 def main(arguments: list[str] | None = None) -> int:

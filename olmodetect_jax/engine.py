@@ -19,8 +19,12 @@ from olmodetect_jax.scoring.kept import Provenance
 from olmodetect_jax.scoring.next_tokens import NextTokenScorer
 from olmodetect_jax.scoring.prefix import PrefixScorer
 from olmodetect_jax.scoring.scorer import Scorer
+from olmodetect_jax.scoring.soft_prompt import SoftPromptScorer
 from olmodetect_jax.scoring.statistics import Rounding, sizes
 from olmodetect_jax.scoring.store import Store
+from olmodetect_jax.training import TrainLora, TrainSoftPrompt
+from olmodetect_jax.tuning.steps import texts_of
+from olmodetect_jax.tuning.tuner import Tuner
 
 # A CPU wants a batch's activations in its cache, an accelerator wants its units filled.
 TOKEN_BUDGET = {"cpu": 2_048}
@@ -29,7 +33,7 @@ KV_SHARE = {"cpu": 8}
 
 
 class Engine:
-    """A model on a mesh, with a store for each kind of answer."""
+    """A model on a mesh, with a store for each kind of answer and a folder for what is trained beside it."""
 
     def __init__(
         self,
@@ -40,6 +44,7 @@ class Engine:
         *,
         score_dtype: Literal["float32", "bfloat16"] = "float32",
         token_budget: int | None = None,
+        adapters: Path | None = None,
     ):
         """Takes a model whose weights already lie on `mesh`.
 
@@ -51,6 +56,7 @@ class Engine:
             score_dtype: `float32`, or `bfloat16` to round as the released code does.
             token_budget: tokens of a batch on each place that rows are split over, padding included; None takes what
                 suits the platform.
+            adapters: where trained adapters are kept and found; None for `adapters/` below `folder`.
         """
         store = Store(folder / "statistics", provenance)
         generations = GenerationStore(folder / "generations", provenance)
@@ -62,9 +68,13 @@ class Engine:
         program = {"graph": graph, "tile": tile * parts, "group": group and group * parts}
         self._vocabulary = model.config.vocab_size
         self._score_dtype = score_dtype
-        self._texts = Scorer(params, mesh, store, token_budget=token_budget, **program)
+        self.tuner = Tuner(
+            params, mesh, adapters or folder / "adapters", provenance, graph=graph, token_budget=token_budget
+        )
+        self._texts = Scorer(params, mesh, store, self.tuner.load, token_budget=token_budget, **program)
         self._pairs = PrefixScorer(params, mesh, store, token_budget=token_budget, **program)
         self._next = NextTokenScorer(params, mesh, store, graph=graph, token_budget=token_budget)
+        self._prompted = SoftPromptScorer(params, mesh, store, self.tuner.load, graph=graph, token_budget=token_budget)
         self._generator = Generator(
             params,
             mesh,
@@ -79,10 +89,12 @@ class Engine:
 
         Raises:
             UsageError: an id has no row in the model's embedding.
-            OlmoDetectError: a batch does not fit the device's memory.
+            DataError: something is to be trained on texts that are to be scored.
+            OlmoDetectError: a batch does not fit the device's memory, or a training's loss is not finite.
         """
         self._check(requests)
         answers: dict[bytes, Answer] = {}
+        answers |= self.tuner.answer([r for r in requests if isinstance(r, (TrainLora, TrainSoftPrompt))])
         for upcast in (False, True):
             rounding = self._rounding(upcast)
             texts = [r for r in requests if isinstance(r, ScoreTokens) and r.upcast == upcast]
@@ -90,7 +102,9 @@ class Engine:
             answers |= self._texts.answer(texts, rounding)
             answers |= self._pairs.answer(pairs, rounding)
         rounding = self._rounding(upcast=True)
-        answers |= self._next.answer([r for r in requests if isinstance(r, PredictNext)], rounding)
+        asked = [r for r in requests if isinstance(r, PredictNext)]
+        answers |= self._next.answer([r for r in asked if not r.adapter], rounding)
+        answers |= self._prompted.answer([r for r in asked if r.adapter], rounding)
         answers |= self._generator.answer([r for r in requests if isinstance(r, Generate)], rounding)
         return answers
 
@@ -118,4 +132,6 @@ def _own_ids(request: Request) -> list[np.ndarray]:
         return [request.ids]
     if isinstance(request, PredictNext):
         return [request.tokens, *request.prompts]
+    if isinstance(request, (TrainLora, TrainSoftPrompt)):
+        return list(texts_of(request))
     return [request.prefix if isinstance(request, ScoreTargets) else request.prompt]

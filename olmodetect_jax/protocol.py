@@ -1,7 +1,7 @@
 """The named choices on which the paper, its released code and careful practice differ.
 
 Sources: likelihood spec, section 0; CAMIA and PAC spec, the places marked with a not-equal sign; generative spec, the
-traps and differences of each section.
+traps and differences of each section; supervised spec, sections 1 to 3, with section 2.4 of the CAMIA and PAC spec.
 """
 
 from __future__ import annotations
@@ -18,6 +18,12 @@ PRESETS = ("audited", "paper", "release")
 _EM_MIA = ("em_mia", "em_mia_best_of_four")
 _GENERATIVE = ("neighborhood", "guided", "dcq", "cdd", "self_critique")
 _LIKELIHOOD = ("ppl", "zlib", "lower", "min_k", "min_k_plus_plus", "dc_pdd", "pac", "recall", *_EM_MIA, "camia")
+_FSD = ("fsd_ppl", "fsd_zlib", "fsd_lower", "fsd_min_k", "fsd_min_k_plus_plus")
+
+
+def _rows(*attacks: str, settings: tuple[str, ...] = ("", "_lodo", "_pooled")) -> tuple[str, ...]:
+    """The rows of supervised attacks, of which each setting makes one."""
+    return tuple(attack + setting for setting in settings for attack in attacks)
 
 
 def choice(*attacks: str, least: int = 2, others: tuple[int, ...] = ()) -> Any:
@@ -38,8 +44,8 @@ class Protocol:
     Attributes:
         preset: the preset the values came from.
         max_tokens: tokens of a text that are read, from its start; the model's own context caps it.
-        window: tokens that a prefix and a text together, or the copies of a text, may fill (ReCaLL, EMMIA, CAMIA); the
-            model's own context caps it.
+        window: tokens that a prefix and a text together, or the copies of a text, may fill (ReCaLL, EMMIA, CAMIA,
+            Sup-CAMIA); the model's own context caps it.
         text_span: the text that Zlib's byte count, Lower's lower-casing and PAC's swaps see: the span that was scored,
             or the full text although only its first `max_tokens` tokens were scored.
         score_dtype: type in which token statistics and their sums and means are rounded; `bfloat16` reproduces
@@ -102,20 +108,38 @@ class Protocol:
         self_critique_new_tokens: most tokens of each of Self-Critique's two answers.
         self_critique_cut: the first answer is always cut so that the critique fits the context, or only where the
             released rule leaves it any room (it then runs past the context).
+        in_domain_unit: in-domain, a supervised attack learns from the development texts of each leaf (a subset, or a
+            side of DPO) for itself, or from those of the whole domain at once.
+        lodo_train: leaving one domain out, Sup-CAMIA learns from the other domains' development texts, or from their
+            test texts too, as the published numbers did.
+        lodo_subsets: Sup-CAMIA's pools over several domains hold all subsets of a domain, or the one that represents
+            it.
+        lodo_pool: the pools of FSD and MIA-Tuner over several domains hold the benchmark's texts, or the released
+            ones': the development texts of an ablation beside it (GSM8K without the chain of thought) too.
+        lodo_related: training texts that ask a question which a scored text of the held-out domain asks too (GSM8K and
+            RLVR share theirs) stay, with a count; or are left out; or their whole domain is left out.
+        sup_camia_classifier: logistic regression on all features; on ten principal components; or on one component
+            of each group of signals, of scaled or of unscaled features.
+        sup_camia_slices: where the repeated copies of a text begin: where they do, or a token late for most texts as
+            in the released code.
+        training_tokens: tokens of a text that FSD and MIA-Tuner learn from.
+        mia_tuner_loss: MIA-Tuner asks a chat model for yes or no, or (unaligned) contrasts the texts' own losses.
     """
 
     preset: str
-    max_tokens: int = choice(*_LIKELIHOOD, others=(128,))
-    window: int = choice("recall", *_EM_MIA, "camia", others=(512,))
-    text_span: Literal["scored", "full"] = choice("zlib", "lower", "pac", *_EM_MIA)
-    score_dtype: Literal["float32", "bfloat16"] = choice(*_LIKELIHOOD, *_GENERATIVE)
-    special_ids: Literal["flag", "error"] = choice("ppl", "zlib", "lower", "min_k", "min_k_plus_plus")
+    max_tokens: int = choice(*_LIKELIHOOD, *_rows("sup_camia", *_FSD), others=(128,))
+    window: int = choice("recall", *_EM_MIA, "camia", *_rows("sup_camia"), others=(512,))
+    text_span: Literal["scored", "full"] = choice("zlib", "lower", "pac", *_EM_MIA, *_rows("fsd_zlib", "fsd_lower"))
+    score_dtype: Literal["float32", "bfloat16"] = choice(
+        *_LIKELIHOOD, *_GENERATIVE, *_rows("sup_camia", "mia_tuner", *_FSD)
+    )
+    special_ids: Literal["flag", "error"] = choice("ppl", "zlib", "lower", "min_k", "min_k_plus_plus", *_rows(*_FSD))
     tuning_non_finite: Literal["drop", "fill"] = choice("min_k", "min_k_plus_plus")
-    zlib_numerator: Literal["sum", "mean"] = choice("zlib")
-    lower_form: Literal["difference", "ratio"] = choice("lower")
+    zlib_numerator: Literal["sum", "mean"] = choice("zlib", *_rows("fsd_zlib"))
+    lower_form: Literal["difference", "ratio"] = choice("lower", *_rows("fsd_lower"))
     min_k_choice: Literal["fixed", "tuned"] = choice("min_k", "min_k_plus_plus")
-    min_k_least: Literal["one", "none"] = choice("min_k", "min_k_plus_plus")
-    min_k_plus_plus_sigma: Literal["guarded", "plain"] = choice("min_k_plus_plus")
+    min_k_least: Literal["one", "none"] = choice("min_k", "min_k_plus_plus", *_rows("fsd_min_k", "fsd_min_k_plus_plus"))
+    min_k_plus_plus_sigma: Literal["guarded", "plain"] = choice("min_k_plus_plus", *_rows("fsd_min_k_plus_plus"))
     dc_pdd_tuning_text: Literal["scored", "first_512_words"] = choice("dc_pdd")
     pac_max_tokens: int = choice("pac", others=(128,))
     pac_seed: Literal["text", "file", "file_42", "list"] = choice("pac")
@@ -147,6 +171,17 @@ class Protocol:
     self_critique_problem: Literal["user_turn", "text"] = choice("self_critique")
     self_critique_new_tokens: int = choice("self_critique", least=1, others=(64,))
     self_critique_cut: Literal["always", "released"] = choice("self_critique")
+    in_domain_unit: Literal["leaf", "domain"] = choice(*_rows("sup_camia", "mia_tuner", *_FSD, settings=("",)))
+    lodo_train: Literal["dev", "dev_and_test"] = choice("sup_camia_lodo")
+    lodo_subsets: Literal["all", "representative"] = choice("sup_camia_lodo", "sup_camia_pooled")
+    lodo_pool: Literal["benchmark", "released"] = choice(*_rows("mia_tuner", *_FSD, settings=("_lodo", "_pooled")))
+    lodo_related: Literal["keep", "questions", "domain"] = choice(
+        *_rows("sup_camia", "mia_tuner", *_FSD, settings=("_lodo",))
+    )
+    sup_camia_classifier: Literal["plain", "pca10", "group_pca", "group_pca_unscaled"] = choice(*_rows("sup_camia"))
+    sup_camia_slices: Literal["aligned", "released"] = choice(*_rows("sup_camia"))
+    training_tokens: int = choice(*_rows("mia_tuner", *_FSD), others=(128,))
+    mia_tuner_loss: Literal["aligned", "unaligned"] = choice(*_rows("mia_tuner"))
 
     def fields(self) -> dict[str, Any]:
         """Every choice by name, without `preset`."""

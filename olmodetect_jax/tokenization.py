@@ -125,8 +125,8 @@ class Tokenizer:
         """What names the chat template; None without one."""
         return None if self._chat is None else self._chat.digest
 
-    def chat_ids(self, content: str) -> np.ndarray:
-        """Ids of one user turn in the model's chat template, up to where its answer begins: [P] int32.
+    def chat_ids(self, content: str, answer: str | None = None) -> np.ndarray:
+        """Ids of one user turn in the model's chat template, up to where its answer begins or ends: [P] int32.
 
         The template writes its own first token, so the tokenizer adds none.
 
@@ -136,9 +136,9 @@ class Tokenizer:
         if self._chat is None:
             raise UsageError(
                 f"{self.directory}: no chat template, so this is a base model, which answers no questions; leave "
-                "self_critique out of --attacks, or add a chat_template.jinja"
+                "self_critique and mia_tuner out of --attacks, or add a chat_template.jinja"
             )
-        (encoding,) = self._encode([self._chat.prompt(content)], add_special_tokens=False)
+        (encoding,) = self._encode([self._chat.prompt(content, answer)], add_special_tokens=False)
         return np.asarray(encoding.ids, np.int32)
 
     def decode(self, ids: np.ndarray) -> str:

@@ -63,3 +63,34 @@ def write(run: Path, name: str, content: dict[str, Any]) -> None:
     """Writes a JSON file into a run folder."""
     run.mkdir(parents=True, exist_ok=True)
     (run / name).write_text(json.dumps(content), encoding="utf-8")
+
+
+def adapter(attack: str, setting: str, trained_for: str, losses: Sequence[float | None], **more: Any) -> dict[str, Any]:
+    """One adapter of `training.json`."""
+    name = f"{attack}-{setting}-{trained_for}"
+    return {"name": name, "attack": attack, "setting": setting, "trained_for": trained_for, "n_texts": 8,
+            "steps": len(losses), "losses": list(losses), "batch": 8, **more}  # fmt: skip
+
+
+def training() -> dict[str, Any]:
+    """A whole `training.json`: three panels, names that recur, a hole, one step alone and more steps than points."""
+    adapters = [
+        adapter("fsd", "in-domain", "novel", [3.0, 2.5, 2.0]),
+        adapter("fsd", "in-domain", "code", [2.0, None, 1.0, 1.5, None]),
+        adapter("mia_tuner", "lodo", "code", [5.0 - 0.005 * i for i in range(450)], n_texts=72),
+        adapter("fsd", "lodo", "code", [4.0]),
+    ]
+    return {"format": 1, "adapters": adapters}
+
+
+def budget() -> dict[str, Any]:
+    """A whole `budget.json` of the sample: one subset without an AUC, so its domain and All have none."""
+    subset = {"n_member": 20, "n_non_member": 20, "auc": [[0.5, 0.7], [0.6, 0.8]]}
+    curves = {name: {"mean": [0.6, 0.7], "std": [0.1, 0.1]} for name in ("speeches", "novel")}
+    none = {"mean": [None, None], "std": [None, None]}
+    return {
+        "format": 1, "attack": "sup_camia", "classifier": "plain", "fractions": [0.1, 0.5], "splits": 2,
+        "subsets": {"speeches": subset, "novel": subset,
+                    "code": {"n_member": 1, "n_non_member": 20, "auc": None, "reason": "1 members"}},
+        "domains": {**curves, "code": none}, "all": none,
+    }  # fmt: skip

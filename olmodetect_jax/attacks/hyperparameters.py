@@ -29,6 +29,11 @@ _ALLOWED: dict[str, str | tuple[str, ...]] = {
     "cdd_ratio": _SHARE,
     "cdd_length": _COUNT,
     "cdd_alpha": _SHARE_OR_0,
+    "fsd_rank": _COUNT,
+    "fsd_learning_rate": _POSITIVE,
+    "fsd_epochs": _COUNT,
+    "mia_tuner_learning_rate": _POSITIVE,
+    "mia_tuner_epochs": _COUNT,
 }
 NAMES = tuple(_ALLOWED)
 

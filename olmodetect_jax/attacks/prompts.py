@@ -1,4 +1,4 @@
-"""The prompts that the generative attacks fill with texts, and what they call a text's source (generative spec, 0)."""
+"""The prompts that attacks fill with texts, and what they call a text's source (generative spec, section 0)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ SLOTS = {
     "critique": ("response",),
     "dcq_options": ("original_instance",),
     "dcq_quiz": ("split_name", "dataset_name", "option_a", "option_b", "option_c", "option_d"),
+    "mia_tuner_question": ("text",),
+    "mia_tuner_start": (),  # the words whose embeddings the soft prompt starts from
 }
 SOURCES = "sources"
 NAMES = (*SLOTS, SOURCES)

@@ -23,9 +23,11 @@ from olmodetect_jax.commands.rerun import (
     require_same_files,
     require_same_model,
     require_same_texts,
+    require_same_training,
 )
 from olmodetect_jax.commands.run_folder import run_lock
 from olmodetect_jax.commands.settings import generation_facts, settings_of
+from olmodetect_jax.commands.training_texts import training_digests, training_sets_of
 from olmodetect_jax.commands.tune import chosen_values, tune_attacks
 from olmodetect_jax.errors import OlmoDetectError
 from olmodetect_jax.evaluation.aggregate import aggregate, attack_domains, mean
@@ -42,18 +44,22 @@ _TUNING_FIELDS = ("tuning_non_finite", "min_k_choice", "dc_pdd_tuning_text", "ca
 class _Comparison:
     """A run whose attacks can be repeated under other protocols."""
 
-    def __init__(self, options: ScoreOptions, manifest: Mapping[str, Any], hyperparameters: Hyperparameters):
+    def __init__(
+        self, options: ScoreOptions, manifest: Mapping[str, Any], hyperparameters: Hyperparameters, protocol: Protocol
+    ):
         self.tree: Tree = tree_of(options.benchmark)
         self._settings = settings_of(options, hyperparameters)
-        facts = generation_facts(build_attacks(manifest["attacks"], self._settings), self._settings)
-        require_same_files(options.out, manifest["generation"], facts)
+        attacks = build_attacks(manifest["attacks"], self._settings)
+        require_same_files(options.out, manifest["generation"], generation_facts(attacks, self._settings))
         self._model = OpenModel(options, open_tokenizer(options.model))
         require_same_model(options.out, manifest, self._model.facts["model"]["weights_digest"])
         size = self._model.facts["model"]["size"]
         inputs = read_inputs(options, size)
         require_same_texts(options.out, manifest["records"], inputs.records())
         require_same_texts(options.out, manifest["dev_records"], dev_of(inputs.groups))
-        self._groups = inputs.groups
+        self._groups, self._texts = inputs.groups, inputs.texts
+        training = training_sets_of(attacks, self._groups, self._texts, protocol)
+        require_same_training(options.out, manifest, training_digests(attacks, training))
         self._dev = read_dev(options, size) if manifest.get("tuned") else {}
         self._engines: dict[str, Any] = {}
 
@@ -72,7 +78,9 @@ class _Comparison:
             curves = tune_attacks(ids, settings, self._dev, capped, self._model.tokenizer, answer)
             values = {**settings.hyperparameters, **chosen_values(curves, protocol)}
             settings = dataclasses.replace(settings, hyperparameters=values)
-        jobs = jobs_of(build_attacks(attacks, settings), self._groups, capped)
+        made = build_attacks(attacks, settings)
+        training = training_sets_of(made, self._groups, self._texts, protocol)
+        jobs = jobs_of(made, self._groups, capped, training)
         scores = run_jobs(jobs, self._model.tokenizer, answer)
         return {name: self._over_all(name, scores) for name in attacks}
 
@@ -115,7 +123,7 @@ def compare_protocols(run: Path, *, mesh: str | None = None) -> None:
             file=sys.stderr,
         )
     with run_lock(run):
-        comparison = _Comparison(options, manifest, hyperparameters)
+        comparison = _Comparison(options, manifest, hyperparameters, protocol)
         own = comparison.aucs(attacks, protocol)
         rows = []
         for field, value in protocol.fields().items():

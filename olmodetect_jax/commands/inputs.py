@@ -10,10 +10,13 @@ from pathlib import Path
 
 from olmodetect_jax import sample
 from olmodetect_jax.attacks.base import TITLES, Attack, Group
-from olmodetect_jax.attacks.registry import Settings, attack_ids, build_attacks
+from olmodetect_jax.attacks.registry import GROUPS, Settings, attack_ids, build_attacks
 from olmodetect_jax.attacks.rounds import Job
+from olmodetect_jax.attacks.supervised import LODO, SETTINGS, SUPERVISED_TITLES, parts_of, row_ids
+from olmodetect_jax.attacks.training_sets import BenchmarkTexts, TrainingSet
 from olmodetect_jax.benchmark import Subset, read_benchmark, tree_of
 from olmodetect_jax.commands.options import ScoreOptions
+from olmodetect_jax.commands.training_texts import TrainingSets, benchmark_texts, first_of_each
 from olmodetect_jax.errors import DataError, MissingFilesError, UsageError
 from olmodetect_jax.evaluation.aggregate import DOMAINS_OF, is_defined_on
 from olmodetect_jax.evaluation.runs import REFERENCE, TEXTS
@@ -30,10 +33,12 @@ class Inputs:
         groups: by subset. A user's own texts and their reference are one group: attacks that look at several texts
             at once see both.
         no_dev: why there are no development records; None if there are.
+        texts: the benchmark, of which supervised attacks may learn from other subsets too; None for own texts.
     """
 
     groups: Mapping[str, Group]
     no_dev: str | None
+    texts: BenchmarkTexts | None = None
 
     def records(self) -> dict[str, list[Record]]:
         """The records that are scored by their own subset: a reference apart from the texts."""
@@ -62,7 +67,7 @@ def read_inputs(options: ScoreOptions, size: str | None) -> Inputs:
         message, first, *more = str(error).split("\n  ")
         dev, no_dev = {}, f"{message} {first}{' …' if more else ''}"
     groups = {s.id: Group(records[s.id], dev.get(s.id, ()), s.domain) for s in subsets}
-    return Inputs(groups, no_dev)
+    return Inputs(groups, no_dev, benchmark_texts(options, size, groups))
 
 
 def read_dev(options: ScoreOptions, size: str | None) -> dict[str, Group]:
@@ -84,13 +89,13 @@ def _benchmark(
 ) -> dict[str, list[Record]]:
     tree = tree_of(options.benchmark)
     found = read_benchmark(options.benchmark, tree, subsets, split=split, variant=options.variant, size=size)
-    return {name: _first(records, options.limit) for name, records in found.items()}
+    return {name: first_of_each(records, options.limit) for name, records in found.items()}
 
 
 def _own_texts(options: ScoreOptions) -> Inputs:
     texts = read_records(options.texts, subset=TEXTS)
     reference, dev = _reference(options), _dev(options)
-    reference, dev = _first(reference, options.limit), _first(dev, options.limit)
+    reference, dev = first_of_each(reference, options.limit), first_of_each(dev, options.limit)
     if reference:
         origin = options.reference or "the embedded benchmark; give --reference for texts more like yours"
         print(f"reference: {len(reference)} non-members of {origin}")
@@ -98,7 +103,7 @@ def _own_texts(options: ScoreOptions) -> Inputs:
         print("no reference: give --reference FILE, texts the model cannot have seen, to hold the scores against")
     both = {r.label for r in dev} == {MEMBER, NON_MEMBER}
     no_dev = None if both else "needs development texts of both classes: give --dev FILE, labelled texts"
-    return Inputs({TEXTS: Group([*_first(texts, options.limit), *reference], dev)}, no_dev)
+    return Inputs({TEXTS: Group([*first_of_each(texts, options.limit), *reference], dev)}, no_dev)
 
 
 def _reference(options: ScoreOptions) -> list[Record]:
@@ -131,35 +136,26 @@ def _of_the_sample(model: Path, split: str, subset: str) -> list[Record]:
     return [dataclasses.replace(r, subset=subset) for records in found.values() for r in records]
 
 
-def _first(records: list[Record], limit: int | None) -> list[Record]:
-    """The first `limit` records of each class (and of each side of a subset that has two)."""
-    if limit is None:
-        return records
-    seen: dict[tuple[int | None, str], int] = {}
-    kept = []
-    for record in records:
-        key = (record.label, record.side)
-        seen[key] = seen.get(key, 0) + 1
-        if seen[key] <= limit:
-            kept.append(record)
-    return kept
-
-
-def attacks_that_can_run(asked: str, settings: Settings, inputs: Inputs, tokenizer: Tokenizer) -> list[Attack]:
+def attacks_that_can_run(
+    options: ScoreOptions, settings: Settings, inputs: Inputs, tokenizer: Tokenizer, protocol: Protocol
+) -> list[Attack]:
     """Makes the attacks that were asked for; leaves out of `all` what cannot be run here, and says so.
 
     Args:
-        asked: as the user wrote it: an attack that is named there is never left out.
+        options: an attack or a family that is named there is never left out.
         settings: what they are made from.
         inputs: the records.
         tokenizer: the model's.
+        protocol: the run's.
 
     Raises:
         UsageError: an attack that was named cannot run, or there is nothing to make it from; says why.
     """
-    ids = attack_ids(asked)
-    named = {name.strip() for name in asked.split(",")}
-    reasons = _in_the_way(settings, inputs, tokenizer)
+    ids = attack_ids(options.attacks, options.setting)
+    words = [name.strip() for name in options.attacks.split(",")]
+    words = [name for name in words if name and name not in GROUPS]
+    named = set(attack_ids(",".join(words), options.setting)) if words else set()
+    reasons = _in_the_way(settings, inputs, tokenizer, protocol)
     attacks = build_attacks([name for name in ids if name not in reasons], settings)
     if inputs.no_dev:
         reasons |= {a.id: inputs.no_dev for a in attacks if a.needs_dev}
@@ -181,9 +177,15 @@ def attacks_that_can_run(asked: str, settings: Settings, inputs: Inputs, tokeniz
     return [a for a in attacks if a.id not in reasons]
 
 
-def _in_the_way(settings: Settings, inputs: Inputs, tokenizer: Tokenizer) -> dict[str, str]:
+def _in_the_way(settings: Settings, inputs: Inputs, tokenizer: Tokenizer, protocol: Protocol) -> dict[str, str]:
     """Attack id to the reason for which it cannot even be made."""
     reasons = {}
+    if any(group.is_dev for group in inputs.groups.values()):
+        learns = "learns from the very development texts that are to be scored: take --split test"
+        reasons |= {row: f"{learns}, or --setting {LODO}" for row in SUPERVISED_TITLES if parts_of(row)[2] != LODO}
+    if not tokenizer.has_chat and protocol.mia_tuner_loss == "aligned":
+        no_chat = f"needs a chat template, and {tokenizer.path.parent} has none; or take --set mia_tuner_loss=unaligned"
+        reasons |= {row: no_chat for setting in SETTINGS for row in row_ids("mia_tuner", setting)}
     if settings.quiz is None:
         reasons["dcq"] = "needs a quiz on these texts: make one with `olmodetect quiz` and give it with --quiz FILE"
     if not tokenizer.has_chat:
@@ -194,17 +196,24 @@ def _in_the_way(settings: Settings, inputs: Inputs, tokenizer: Tokenizer) -> dic
     return reasons
 
 
-def jobs_of(attacks: Iterable[Attack], groups: Mapping[str, Group], protocol: Protocol) -> dict[tuple[str, str], Job]:
+def jobs_of(
+    attacks: Iterable[Attack], groups: Mapping[str, Group], protocol: Protocol, training: TrainingSets
+) -> dict[tuple[str, str], Job]:
     """Every attack on every subset that it is defined on, by (attack id, subset).
 
     Args:
         attacks: as made.
         groups: by subset.
         protocol: already capped by the model's context.
+        training: of the supervised attacks among them, by the same keys.
     """
     return {
-        (attack.id, name): Job(attack, group, protocol)
+        (attack.id, name): Job(attack, _with_training(group, training.get((attack.id, name))), protocol)
         for attack in attacks
         for name, group in groups.items()
         if is_defined_on(attack.id, group.domain)
     }
+
+
+def _with_training(group: Group, learnt: TrainingSet | None) -> Group:
+    return learnt.given_to(group) if learnt else group

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from olmodetect_jax.commands.options import ScoreOptions
 from olmodetect_jax.errors import UsageError
 from olmodetect_jax.protocol import Protocol
 from olmodetect_jax.tokenization import Tokenizer
+from olmodetect_jax.training import Trained
 
 
 def open_tokenizer(model: Path) -> Tokenizer:
@@ -35,6 +37,7 @@ class OpenModel:
     Attributes:
         tokenizer: the model's own.
         context: tokens it can read at once.
+        trained: by name, the adapters that the last engine has trained or found so far.
         facts: what the manifest says of it.
     """
 
@@ -50,6 +53,7 @@ class OpenModel:
         from olmodetect_jax.models.sharding import leaf_sharding, make_mesh, parse_mesh
 
         self.tokenizer = tokenizer
+        self.trained: Mapping[str, Trained] = {}
         self._options = options
         self._mesh = make_mesh(parse_mesh(options.mesh) if options.mesh is not None else None)
         self._loaded = load_model_directory(
@@ -82,6 +86,7 @@ class OpenModel:
             max_tokens=min(protocol.max_tokens, self.context),
             window=min(protocol.window, self.context),
             generation_context=min(protocol.generation_context, self.context),
+            training_tokens=min(protocol.training_tokens, self.context),
         )
 
     def engine(self, score_dtype: str) -> AnswerRequests:
@@ -96,11 +101,14 @@ class OpenModel:
         loaded, options = self._loaded, self._options
         config = json.dumps(dataclasses.asdict(loaded.config), sort_keys=True)
         provenance = Provenance(loaded.weights_digest, self.tokenizer.digest, config, options.dtype, score_dtype)
-        return Engine(
+        engine = Engine(
             loaded.module(),
             self._mesh,
             options.out,
             provenance,
             score_dtype=score_dtype,
             token_budget=options.token_budget,
-        ).answer
+            adapters=options.adapters,
+        )
+        self.trained = engine.tuner.trained
+        return engine.answer

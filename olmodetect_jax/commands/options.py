@@ -9,6 +9,7 @@ from pathlib import Path
 
 from olmodetect_jax.attacks.generative import PROMPTS_OF
 from olmodetect_jax.attacks.hyperparameters import NAMES, load_hyperparameters
+from olmodetect_jax.attacks.supervised import IN_DOMAIN, SUPERVISED, parts_of
 from olmodetect_jax.benchmark import SIZES, SPLITS, VARIANTS
 from olmodetect_jax.commands.tuned import Tuned
 from olmodetect_jax.errors import UsageError, one_of
@@ -27,7 +28,8 @@ class ScoreOptions:
     texts: Path | None = None
     reference: Path | None = None
     dev: Path | None = None
-    attacks: str = "all"
+    attacks: str = "unsupervised"
+    setting: str = IN_DOMAIN
     protocol: str = "audited"
     settings: Sequence[str] = ()
     hyperparameters: Path | None = None
@@ -45,6 +47,7 @@ class ScoreOptions:
     mesh: str | None = None
     token_budget: int | None = None
     frequencies: Path | None = None
+    adapters: Path | None = None
 
 
 def check_options(options: ScoreOptions, attacks: Sequence[str]) -> None:
@@ -77,6 +80,15 @@ def check_options(options: ScoreOptions, attacks: Sequence[str]) -> None:
         users = [attack for attack, names in PROMPTS_OF.items() if name in names]
         if not set(users) & set(attacks):
             raise UsageError(f"--prompt {name} goes with the attack {' or '.join(users)}")
+    words = {name.strip() for name in options.attacks.split(",")}
+    if options.setting != IN_DOMAIN and not words & {*SUPERVISED, "supervised", "all"}:
+        raise UsageError(
+            f"--setting goes with the attacks {', '.join(SUPERVISED)}, supervised and all; a row that is named in "
+            "full, such as mia_tuner_lodo, has its own"
+        )
+    for setting in (parts[2] for a in attacks if (parts := parts_of(a))):
+        if options.texts is not None and setting != IN_DOMAIN:
+            raise UsageError(f"--setting {setting}: your own texts have no domains to learn from; give --benchmark DIR")
     if options.texts is not None and options.subsets is not None:
         raise UsageError("--subsets goes with --benchmark")
     if options.subsets == []:

@@ -21,14 +21,14 @@ EM_MIA_LIMIT = 20  # every text is compared with every other
 GENERATION_LIMIT = 10  # what follows a text is generated token by token
 
 
-def quickstart(out: Path, *, attacks: str = "all", limit: int | None = None, full: bool = False) -> Path:
+def quickstart(out: Path, *, attacks: str = "unsupervised", limit: int | None = None, full: bool = False) -> Path:
     """Chooses hyperparameters on the sample's development texts, scores its test texts and prints the table.
 
     Those of the generative attacks are not chosen here: the sample brings them, with their grids.
 
     Args:
         out: the run folder to make or to go on with.
-        attacks: attack ids, or `all`.
+        attacks: attack ids, families, or `all`, `unsupervised`, `supervised`.
         limit: records of each class and subset; None for all.
         full: EMMIA and the generative attacks take all records, not the first 20 and 10 of each class only.
 

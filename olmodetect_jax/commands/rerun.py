@@ -42,6 +42,8 @@ def manifest_of(run: Path) -> dict[str, Any]:
     facts = manifest["generation"]
     if type(facts.get("limit")) not in _NUMBER or not isinstance(facts.get("prompts", {}), dict):
         raise DataError(f"{path}: field generation: limit or prompts has another type")
+    if not isinstance(manifest.get("training_records", {}), dict):
+        raise DataError(f"{path}: field training_records: expected an object")
     return manifest
 
 
@@ -167,6 +169,22 @@ def require_same_texts(run: Path, recorded: Mapping[str, Any], groups: Mapping[s
     for subset, records in groups.items():
         if recorded.get(subset) != records_digest(records):
             raise DataError(f"{run}: the texts of {subset} are not those the run was made with; score them again")
+
+
+def require_same_training(run: Path, manifest: Mapping[str, Any], digests: Mapping[str, Any]) -> None:
+    """Refuses to go on with other training texts of the supervised attacks than the run's.
+
+    Args:
+        run: the run folder.
+        manifest: of `manifest_of`.
+        digests: `training_records` as they are now.
+
+    Raises:
+        DataError: names the first attack and setting whose texts changed.
+    """
+    for name, found in digests.items():
+        if manifest.get("training_records", {}).get(name) != found:
+            raise DataError(f"{run}: {name} would learn from other texts than the run's; score it again")
 
 
 def dev_of(groups: Mapping[str, Group]) -> dict[str, Sequence[Record]]:

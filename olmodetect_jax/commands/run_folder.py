@@ -22,6 +22,7 @@ _FREE = {"created_at", "command", "attacks", "libraries", "mesh", "version", "te
          "token_budget"}  # fmt: skip
 
 _TEXTS = ("records", "record_counts", "dev_records")  # held against each other last: an option says more than a digest
+_TRAINING = "training_records."  # before the name of each of their parts, which are of that kind too
 
 
 def join_run(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -42,14 +43,18 @@ def join_run(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
         there = _read(path)
         manifest, there = _completed(manifest, there), _completed(there, manifest)
         before, after = _fields(there), _fields(manifest)
-        for name in sorted(before.keys() | after.keys(), key=lambda field: (field in _TEXTS, field)):
+        for name in sorted(before.keys() | after.keys(), key=lambda field: (_is_of_texts(field), field)):
             if without_path(before.get(name)) != without_path(after.get(name)):
                 was, now = _short(before.get(name)), _short(after.get(name))
-                what = "other texts" if name in _TEXTS else f"another {name} ({was}, now {now})"
+                what = "other texts" if _is_of_texts(name) else f"another {name} ({was}, now {now})"
                 raise UsageError(f"{path.parent}: holds a run with {what}; choose another --out")
     manifest = {**manifest, "created_at": there["created_at"]}
     write_json(path, {**manifest, "attacks": there["attacks"]})
     return {**manifest, "attacks": [a for a in ATTACKS if a in {*there["attacks"], *manifest["attacks"]}]}
+
+
+def _is_of_texts(field: str) -> bool:
+    return field in _TEXTS or field.startswith(_TRAINING)
 
 
 def _completed(manifest: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
@@ -59,14 +64,16 @@ def _completed(manifest: dict[str, Any], other: dict[str, Any]) -> dict[str, Any
     if "prompts" in generation:
         generation["prompts"] = {**more.get("prompts", {}), **own.get("prompts", {})}
     frequencies = manifest.get("frequencies") or other.get("frequencies")
-    return {**manifest, "frequencies": frequencies, "generation": generation}
+    training = {**(other.get("training_records") or {}), **(manifest.get("training_records") or {})}
+    return {**manifest, "frequencies": frequencies, "generation": generation, "training_records": training}
 
 
 def _fields(manifest: dict[str, Any]) -> dict[str, Any]:
-    """What must be the same when a run goes on, by name: each fact of the generative attacks for itself."""
+    """What must be the same when a run goes on, by name: each fact that some attacks only have for itself."""
     fields = {name: value for name, value in manifest.items() if name not in _FREE}
     facts = fields.pop("generation")
-    for prefix, parts in (("generation.", facts), ("prompt ", facts.get("prompts", {}))):
+    training = fields.pop("training_records")
+    for prefix, parts in (("generation.", facts), ("prompt ", facts.get("prompts", {})), (_TRAINING, training)):
         fields |= {prefix + name: value for name, value in parts.items() if name != "prompts"}
     return fields
 
@@ -98,10 +105,11 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         value = parse_json(path.read_text(encoding="utf-8"))
         facts = value.get("generation") or {}
-        objects = isinstance(facts, dict) and isinstance(facts.get("prompts", {}), dict)
+        training = value.get("training_records") or {}
+        objects = isinstance(facts, dict) and isinstance(facts.get("prompts", {}), dict) and isinstance(training, dict)
         if objects and isinstance(value["attacks"], list) and isinstance(value["created_at"], str):
             return value
-        problem = "attacks, created_at or generation has another type"
+        problem = "attacks, created_at, generation or training_records has another type"
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         problem = repr(error)
     raise DataError(f"{path}: not a run's manifest ({problem}); delete it or choose another --out")

@@ -21,6 +21,8 @@ from olmodetect_jax.commands.open_model import OpenModel, open_tokenizer
 from olmodetect_jax.commands.options import ScoreOptions, check_options, choices
 from olmodetect_jax.commands.run_folder import join_run, records_digest, run_lock, say_holes, write_scores
 from olmodetect_jax.commands.settings import generation_facts, say_other_neighbours, settings_of
+from olmodetect_jax.commands.training_log import write_training
+from olmodetect_jax.commands.training_texts import notes_of, training_digests, training_sets_of
 from olmodetect_jax.commands.tuned import load_tuned
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.evaluation.runs import MANIFEST_FORMAT, REFERENCE, TEXTS
@@ -50,7 +52,7 @@ def score(options: ScoreOptions) -> Scores:
     from conversion import model_directory_name
     from olmodetect_jax.models.registry import model_size
 
-    ids = attack_ids(options.attacks)
+    ids = attack_ids(options.attacks, options.setting)
     check_options(options, ids)
     name = model_directory_name(options.model)
     tuned = load_tuned(options.hyperparameters) if options.hyperparameters else None
@@ -61,7 +63,10 @@ def score(options: ScoreOptions) -> Scores:
         tuned.refuse_own_texts(r for rs in records.values() for r in rs)
     tokenizer = open_tokenizer(options.model)
     settings = settings_of(options, hyperparameters)
-    attacks = attacks_that_can_run(options.attacks, settings, inputs, tokenizer)
+    attacks = attacks_that_can_run(options, settings, inputs, tokenizer, protocol)
+    training = training_sets_of(attacks, inputs.groups, inputs.texts, protocol)
+    for note in notes_of(training):
+        print(f"note: {note}", file=sys.stderr)
     say_other_neighbours(attacks, protocol)
     with run_lock(options.out):
         model = OpenModel(options, tokenizer)
@@ -70,6 +75,7 @@ def score(options: ScoreOptions) -> Scores:
         capped = model.capped(protocol)
         manifest = {
             **_about(protocol, settings, attacks, inputs, records),
+            "training_records": training_digests(attacks, training),
             "tuned": tuned and tuned.facts(),
             **model.facts,
             **_source(options),
@@ -79,8 +85,9 @@ def score(options: ScoreOptions) -> Scores:
             "window_used": capped.window,
         }
         finished = join_run(options.out / "manifest.json", manifest)
-        jobs = jobs_of(attacks, inputs.groups, capped)
+        jobs = jobs_of(attacks, inputs.groups, capped, training)
         scores = _by_subset(inputs, run_jobs(jobs, model.tokenizer, model.engine(protocol.score_dtype)))
+        write_training(options.out, model.trained.values())
         shares = _reference_shares(scores, [a.id for a in attacks]) if REFERENCE in records else {}
         for (attack, subset), column in scores.items():
             path = options.out / "scores" / attack / f"{subset}.jsonl"

@@ -49,7 +49,7 @@ def _quiz_of(benchmark: Path | None) -> Path | None:
 
 
 def generation_facts(attacks: Sequence[Attack], settings: Settings) -> dict[str, Any]:
-    """What the manifest says of the generative attacks of a run: of each part only where an attack uses it.
+    """What the manifest says of generation and prompts in a run: of each part only where an attack uses it.
 
     Args:
         attacks: as made.
@@ -57,7 +57,7 @@ def generation_facts(attacks: Sequence[Attack], settings: Settings) -> dict[str,
     """
     inner = {a.id: a.attack if isinstance(a, Limited) else a for a in attacks if a.id in GENERATIVE}
     facts: dict[str, Any] = {"limit": settings.generation_limit} if inner else {}
-    names = [name for attack in inner for name in PROMPTS_OF[attack]]
+    names = [name for attack in attacks for name in PROMPTS_OF.get(attack.id, ())]
     if names:
         known = settings.prompts.facts()
         facts["prompts"] = {name: known[name] for name in dict.fromkeys(names)}

@@ -39,6 +39,19 @@ class Aggregate:
     all: float | None
 
 
+@dataclass(frozen=True)
+class Column:
+    """One group of records in a table: a subset, a domain, a stage, or All."""
+
+    level: str
+    id: str
+    title: str
+
+    def of(self, row: Aggregate) -> float | None:
+        """The row's value for this group."""
+        return row.all if self.level == "all" else getattr(row, self.level)[self.id]
+
+
 def mean(values: Iterable[float | None]) -> float | None:
     """Mean; None if there is no value or any is missing."""
     known: list[float] = []

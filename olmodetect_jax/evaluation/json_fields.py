@@ -51,6 +51,20 @@ class Field:
             raise self.error(f"one of {', '.join(allowed)}")
         return self.value
 
+    def string(self) -> str:
+        """Any string."""
+        if not isinstance(self.value, str):
+            raise self.error("a string")
+        return self.value
+
+    def number(self) -> float | None:
+        """A finite number; None for null."""
+        if self.value is None:
+            return None
+        if not is_valid_score(self.value):
+            raise self.error("a finite number or null")
+        return float(self.value)
+
     def setting(self) -> float | int | str:
         """The value of a hyperparameter or of a protocol's field: a finite number or a string."""
         if not isinstance(self.value, str) and not is_valid_score(self.value):

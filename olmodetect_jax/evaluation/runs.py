@@ -42,6 +42,7 @@ class Score:
         n_tokens: tokens of the whole text; None if the line does not say.
         reference_share: share of the reference's non-members that score at least as high; None without one.
         note: what a reader should know of the score; None if nothing.
+        base_value: the base score from which FSD's is a deviation; None if the line has none.
     """
 
     record_id: str
@@ -53,6 +54,7 @@ class Score:
     n_tokens: int | None = None
     reference_share: float | None = None
     note: str | None = None
+    base_value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -203,6 +205,7 @@ def _score(line: dict[str, Any], source: str) -> Score:
     elif not is_valid_score(value):
         missing = f"not a finite number: {short(value)}"
     n_tokens, share, note = line.get("n_tokens"), line.get("reference_share"), line.get("note")
+    base = line.get("base_score")
     require_unicode([record_id, line["text_sha1"], missing, note], where)
     if n_tokens is not None and type(n_tokens) is not int:
         raise DataError(f"{where}: field n_tokens: expected an integer, got {short(n_tokens)}")
@@ -210,9 +213,12 @@ def _score(line: dict[str, Any], source: str) -> Score:
         raise DataError(f"{where}: field reference_share: expected a number from 0 to 1 or null, got {short(share)}")
     if note is not None and not isinstance(note, str):
         raise DataError(f"{where}: field note: expected a string, got {short(note)}")
+    if base is not None and not is_valid_score(base):
+        raise DataError(f"{where}: field base_score: expected a finite number or null, got {short(base)}")
     score = float(value) if missing is None else None
     truncated = line.get("truncated") is True
-    return Score(record_id, line["text_sha1"], label, score, missing, truncated, n_tokens, share, note)
+    base = None if base is None else float(base)
+    return Score(record_id, line["text_sha1"], label, score, missing, truncated, n_tokens, share, note, base)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

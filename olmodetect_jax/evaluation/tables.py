@@ -22,6 +22,7 @@ from olmodetect_jax.evaluation import metrics as m
 from olmodetect_jax.evaluation.aggregate import (
     OUTSIDE_METHOD_AVG,
     Aggregate,
+    Column,
     aggregate,
     attack_domains,
     method_avg,
@@ -29,6 +30,13 @@ from olmodetect_jax.evaluation.aggregate import (
 )
 from olmodetect_jax.evaluation.formatting import printable, two_decimals
 from olmodetect_jax.evaluation.runs import Run, Score, read_run
+from olmodetect_jax.evaluation.supervised import (
+    SupervisedTable,
+    mean_over_tables,
+    print_supervised,
+    supervised_table,
+    write_supervised,
+)
 from olmodetect_jax.evaluation.texts import TextTable, print_texts, text_table, texts_csv
 from olmodetect_jax.files import write_json, write_text
 
@@ -91,19 +99,6 @@ class SubsetMetrics:
 
 
 @dataclass(frozen=True)
-class Column:
-    """One group of records in a table: a subset, a domain, a stage, or All."""
-
-    level: str
-    id: str
-    title: str
-
-    def of(self, row: Aggregate) -> float | None:
-        """The row's value for this group."""
-        return row.all if self.level == "all" else getattr(row, self.level)[self.id]
-
-
-@dataclass(frozen=True)
 class Row:
     """One line of a table: an attack, or a mean over attacks; `id` is the attack's, or `method_avg`."""
 
@@ -123,6 +118,7 @@ class RunMetrics:
         rows: one an attack in the run's order, then Method-Avg if there are two unsupervised attacks or more.
         columns: subsets, domains and stages in the tree's order, then All; for a user's own texts one subset.
         texts: a user's own texts one by one; None for a benchmark.
+        supervised: the supervised attacks' own tables; None where none of them has scored a benchmark.
     """
 
     run: Run
@@ -130,6 +126,7 @@ class RunMetrics:
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
     texts: TextTable | None
+    supervised: SupervisedTable | None
 
 
 def evaluate(run_paths: Sequence[Path]) -> list[RunMetrics]:
@@ -152,7 +149,8 @@ def evaluate_run(run: Run) -> RunMetrics:
         auc = {name: value.auc for name, value in subsets[attack].items()}
         tpr = {name: value.tpr_at_5fpr for name, value in subsets[attack].items()}
         rows.append(Row(attack, run.attack_title(attack), _aggregate(run, attack, auc), _aggregate(run, attack, tpr)))
-    return RunMetrics(run, subsets, _with_method_avg(rows), _columns(run), text_table(run))
+    supervised = supervised_table(run, {row.id: row.auc for row in rows})
+    return RunMetrics(run, subsets, _with_method_avg(rows), _columns(run), text_table(run), supervised)
 
 
 def _with_method_avg(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -236,9 +234,9 @@ def mean_over_runs(results: Sequence[RunMetrics]) -> tuple[Row, ...]:
 
 
 def write_tables(metrics: RunMetrics, run_path: Path) -> None:
-    """Writes `metrics.json`, `tables/auc.csv`, `tables/tpr_at_5fpr.csv` and, of own texts, `tables/texts.csv`.
+    """Writes `metrics.json`, `tables/auc.csv`, `tables/tpr_at_5fpr.csv` and, where there are any, further tables.
 
-    Values are unrounded.
+    Those are `tables/texts.csv` of own texts, `tables/supervised.csv` and `tables/fsd_gain.csv`. Values are unrounded.
     """
     write_json(run_path / "metrics.json", _json(metrics))
     for name, values in (("auc", [r.auc for r in metrics.rows]), ("tpr_at_5fpr", [r.tpr for r in metrics.rows])):
@@ -252,6 +250,8 @@ def write_tables(metrics: RunMetrics, run_path: Path) -> None:
         write_text(run_path / "tables" / f"{name}.csv", file.getvalue())
     if metrics.texts:
         write_text(run_path / "tables" / "texts.csv", texts_csv(metrics.texts))
+    if metrics.supervised:
+        write_supervised(metrics.supervised, metrics.columns, run_path)
 
 
 def _json(metrics: RunMetrics) -> dict[str, Any]:
@@ -274,11 +274,16 @@ def print_tables(metrics: Sequence[RunMetrics], console: Console) -> None:
         _print_table(console, caption(result.run), result.rows, summary_columns(result))
         if result.texts:
             print_texts(result.texts, console)
+        if result.supervised:
+            print_supervised(result.supervised, summary_columns(result), console)
         for note in notes(result):
             console.print(Padding(Text(note), (0, 0, 0, 2)))
     averages = mean_over_runs(metrics)
     if averages:
         _print_table(console, f"Mean over the {len(metrics)} runs", averages, summary_columns(metrics[0]))
+        supervised = mean_over_tables([result.supervised for result in metrics])
+        if supervised:
+            print_supervised(supervised, summary_columns(metrics[0]), console)
 
 
 def summary_columns(metrics: RunMetrics) -> tuple[Column, ...]:

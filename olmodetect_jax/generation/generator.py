@@ -16,8 +16,8 @@ from olmodetect_jax.generation.seating import Seating
 from olmodetect_jax.generation.store import GenerationStore
 from olmodetect_jax.models.sharding import RULES, row_parts
 from olmodetect_jax.requests import Continuation, Continuations, Generate
+from olmodetect_jax.runtime.failures import device_errors_named
 from olmodetect_jax.runtime.progress import progress
-from olmodetect_jax.scoring.failures import device_errors_named
 from olmodetect_jax.scoring.planning import Batch, padded_ids
 from olmodetect_jax.scoring.statistics import Rounding
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from olmodetect_jax.errors import UsageError
+from olmodetect_jax.evaluation.budget import read_budget
 from olmodetect_jax.evaluation.formatting import ABSENT, share, two_decimals
 from olmodetect_jax.evaluation.metrics import LOW_FPR, RocCurve, roc_curve
 from olmodetect_jax.evaluation.protocols import read_protocols
@@ -26,12 +27,16 @@ from olmodetect_jax.evaluation.tables import (
     summary_columns,
 )
 from olmodetect_jax.evaluation.texts import LABELS, TextTable
+from olmodetect_jax.evaluation.training import read_training
 from olmodetect_jax.evaluation.tuning import read_tuning
 from olmodetect_jax.files import write_text
+from olmodetect_jax.report.budget_plot import BudgetPlot, budget_plot
 from olmodetect_jax.report.cells import Cell
 from olmodetect_jax.report.plots import Histogram, RocPlot, histogram, mean_curve, roc_line
 from olmodetect_jax.report.protocol_table import ProtocolTable, protocol_table
+from olmodetect_jax.report.supervised_table import SupervisedSection, supervised_section
 from olmodetect_jax.report.templates import template
+from olmodetect_jax.report.training_plot import TrainingPlot, training_plot
 from olmodetect_jax.report.tuning_plot import TuningPlot, tuning_plot
 from olmodetect_jax.report.wording import CLASSES, PRESETS, describe
 
@@ -114,6 +119,9 @@ class RunSection:
     n_left_out: int
     protocols: ProtocolTable | None
     tuning: TuningPlot | None
+    supervised: SupervisedSection | None
+    training: TrainingPlot | None
+    budget: BudgetPlot | None
     protocol: tuple[tuple[str, str, bool], ...]
     manifest: tuple[tuple[str, str], ...]
 
@@ -160,6 +168,7 @@ def _section(result: RunMetrics) -> RunSection:
     ]
     missing = [(attack, subset, r.record_id, r.reason) for attack, subset, r in gone if not r.left_out]
     comparison, tuning = read_protocols(run.path), read_tuning(run.path)
+    training, budget = read_training(run.path), read_budget(run.path)
     means = tuple(c for c in summary_columns(result) if c.level in ("stage", "all"))
     subsets = tuple(c for c in result.columns if c.level == "subset" and c.id in run.subsets)
     histograms = _histograms(result, titles)
@@ -182,6 +191,9 @@ def _section(result: RunMetrics) -> RunSection:
         n_left_out=len(gone) - len(missing),
         protocols=protocol_table(comparison, run.attack_title) if comparison else None,
         tuning=tuning_plot(tuning) if tuning else None,
+        supervised=supervised_section(result.supervised, _filled_groups(result)) if result.supervised else None,
+        training=training_plot(training) if training else None,
+        budget=budget_plot(budget, run.tree.domain_titles if run.tree else {}) if budget else None,
         protocol=_protocol(run.manifest),
         manifest=_manifest(run.manifest),
     )
@@ -213,13 +225,8 @@ def _text_cell(is_share: bool, text: str, value: float | None, score: float | No
 
 
 def _heat_tables(result: RunMetrics) -> tuple[HeatTable, ...]:
-    groups: list[tuple[str, int]] = []
-    columns: list[Column] = []
-    for title, group in _column_groups(result):
-        filled = [c for c in group if any(c.of(row.auc) is not None for row in result.rows)]
-        if filled:
-            groups.append((title, len(filled)))
-            columns += filled
+    groups = _filled_groups(result)
+    columns = [column for _, group in groups for column in group]
     if not columns:
         return ()
     headings = tuple("Mean" if c.level == "stage" else c.title for c in columns)
@@ -227,7 +234,7 @@ def _heat_tables(result: RunMetrics) -> tuple[HeatTable, ...]:
         HeatTable(
             title=title,
             chance=two_decimals(chance),
-            groups=tuple(groups),
+            groups=tuple((title, len(group)) for title, group in groups),
             headings=headings,
             rows=tuple(
                 (row.title, row.id == METHOD_AVG, tuple(_cell(result, row, metric, c, chance) for c in columns))
@@ -236,6 +243,15 @@ def _heat_tables(result: RunMetrics) -> tuple[HeatTable, ...]:
         )
         for title, metric, chance in (("AUC", "auc", 0.5), ("TPR at 5% FPR", "tpr", LOW_FPR))
     )
+
+
+def _filled_groups(result: RunMetrics) -> list[tuple[str, list[Column]]]:
+    """The columns in which any attack has an AUC, under their headings."""
+    groups = [
+        (title, [c for c in group if any(c.of(row.auc) is not None for row in result.rows)])
+        for title, group in _column_groups(result)
+    ]
+    return [(title, group) for title, group in groups if group]
 
 
 def _column_groups(result: RunMetrics) -> list[tuple[str, list[Column]]]:

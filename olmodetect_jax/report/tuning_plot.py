@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -17,13 +16,12 @@ from olmodetect_jax.attacks.base import TITLES
 from olmodetect_jax.evaluation.formatting import ABSENT
 from olmodetect_jax.evaluation.tuning import Candidate, TunedAttack, Tuning, read_tuning, shown, tuning_notes
 from olmodetect_jax.files import write_text
+from olmodetect_jax.report.axis import AucAxis
 from olmodetect_jax.report.templates import template
 
 FILE_NAME = "tuning.svg"
 WIDTH, HEIGHT = 200, 100
-_STEP = 0.05  # what the ends of the AUC axis are multiples of
 _TICKS = 6  # values that get a label at most
-_NEAR = 12  # labels of the AUC axis nearer to each other would overlap
 _COLUMNS = 3  # of panels in the file
 _WRAP = 125  # characters of a line below them
 
@@ -110,40 +108,18 @@ def write_tuning_plot(run: Path) -> Path | None:
 
 def tuning_plot(tuning: Tuning) -> TuningPlot:
     """The panels of all attacks."""
-    scale = _Scale.of(c.auc for attack in tuning.attacks.values() for c in attack.grid if c.auc is not None)
-    panels = tuple(_panel(TITLES[name], attack, scale) for name, attack in tuning.attacks.items())
+    axis = AucAxis.of((c.auc for attack in tuning.attacks.values() for c in attack.grid if c.auc is not None), HEIGHT)
+    panels = tuple(_panel(TITLES[name], attack, axis) for name, attack in tuning.attacks.items())
     return TuningPlot(panels, tuple(tuning_notes(tuning)))
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """The AUC axis, from `low` at the bottom to `high` at the top; 0.5 is always on it."""
-
-    low: float
-    high: float
-
-    @staticmethod
-    def of(aucs: Iterable[float]) -> _Scale:
-        steps = [round(auc / _STEP, 6) for auc in (0.5, *aucs)]
-        low, high = math.floor(min(steps)), math.ceil(max(steps))
-        return _Scale(low * _STEP, max(high, low + 1) * _STEP)
-
-    def y(self, auc: float) -> float:
-        return round((self.high - auc) / (self.high - self.low) * HEIGHT, 1)
-
-    def ticks(self) -> tuple[tuple[float, str], ...]:
-        chance = self.y(0.5)
-        ends = ((float(HEIGHT), f"{self.low:.2f}"), (0.0, f"{self.high:.2f}"))
-        return (*(end for end in ends if abs(end[0] - chance) >= _NEAR), (chance, "0.50"))
-
-
-def _panel(title: str, attack: TunedAttack, scale: _Scale) -> Panel:
+def _panel(title: str, attack: TunedAttack, axis: AucAxis) -> Panel:
     values = list(dict.fromkeys(map(attack.last, attack.grid)))
     x = {value: round((i + 0.5) * WIDTH / len(values), 1) for i, value in enumerate(values)}
     curves = []
     for index, (before, line) in enumerate(attack.lines().items()):
         drawn = [
-            (x[attack.last(c)], None if c.auc is None else scale.y(c.auc), c, place == attack.chosen)
+            (x[attack.last(c)], None if c.auc is None else axis.y(c.auc), c, place == attack.chosen)
             for place, c in line
         ]
         dots = tuple(Dot(at, y, _hint(c), chosen) for at, y, c, chosen in drawn if y is not None)
@@ -161,8 +137,8 @@ def _panel(title: str, attack: TunedAttack, scale: _Scale) -> Panel:
         others=", ".join(attack.names[:-1]),
         curves=tuple(curves),
         x_ticks=tuple((x[value], shown(value)) for value in values[::every]),
-        y_ticks=scale.ticks(),
-        chance=scale.y(0.5),
+        y_ticks=axis.ticks(),
+        chance=axis.y(0.5),
     )
 
 

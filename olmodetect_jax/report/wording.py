@@ -7,7 +7,45 @@ from pathlib import Path
 from typing import Any
 
 from olmodetect_jax.attacks.generative import PROMPTS_OF
+from olmodetect_jax.attacks.supervised import (
+    FSD_BASES,
+    IN_DOMAIN,
+    LODO,
+    POOLED,
+    SETTINGS,
+    SUPERVISED,
+    parts_of,
+    row_ids,
+)
 from olmodetect_jax.evaluation.formatting import ABSENT
+
+# What a supervised attack learns from in each setting.
+_LEARNT_FROM = {
+    IN_DOMAIN: "of the {in_domain_unit} that is scored",
+    LODO: "of all domains but the one that is scored{POOL}{lodo_related}",
+    POOLED: "of all domains together{POOL}, as if the domain were not known",
+}
+
+
+def _supervised(row: str) -> str:
+    """What a supervised row's score is, and what it was trained on."""
+    family, attack, setting = parts_of(row) or ("", "", "")
+    own_pool = "{lodo_subsets}" if family == "sup_camia" else "{lodo_pool}"
+    where = _LEARNT_FROM[setting].replace("{POOL}", own_pool)
+    if family == "sup_camia":
+        texts = "{lodo_train}" if setting == LODO else "development texts"
+        return (
+            "probability of a member by logistic regression on signals of how the loss unfolds along the text and "
+            f"along copies of it, {{sup_camia_classifier}}. Trained on members and non-members, {texts} {where}."
+        )
+    if family == "mia_tuner":
+        return f"{{mia_tuner_loss}} Tuned on members and non-members, development texts {where}."
+    base = FSD_BASES[attack.removeprefix("fsd_")]
+    return (
+        f"{base} of the model itself minus {base} of the model after fine-tuning (LoRA) on non-members, development "
+        f"texts {where}. Such tuning raises the score of non-members most, so members keep the larger difference."
+    )
+
 
 # What a score is; a name in braces is a protocol field or a hyperparameter of the run.
 ATTACKS = {
@@ -42,9 +80,10 @@ ATTACKS = {
     "self_critique": "the model answers the question of the text, then sees its answer and is asked for another way; "
     "the score is how alike its entropies along the two answers are, of at most {self_critique_new_tokens} tokens "
     "each. {prompts}",
+    **{row: _supervised(row) for family in SUPERVISED for setting in SETTINGS for row in row_ids(family, setting)},
 }
 
-# A hyperparameter's value in words.
+# The value of a hyperparameter or of a protocol's field in words.
 VALUES = {
     "neighborhood_score": {"d": "difference", "z": "difference in standard deviations of the copies"},
     "guided_score": {"rouge_guided": "when it was told", "rouge_delta": "how much more of it when it was told"},
@@ -54,6 +93,27 @@ VALUES = {
         "kappa": "above the chance that the letter has without the text, on average",
         "kappa_np": "above the chance that the letter has without the text, on average over the letters that the model "
         "does not prefer anyway",
+    },
+    "in_domain_unit": {"leaf": "very subset", "domain": "whole domain"},
+    "lodo_train": {"dev": "development texts", "dev_and_test": "development and test texts"},
+    "lodo_subsets": {"all": "", "representative": ", of one subset each"},
+    "lodo_pool": {"benchmark": "", "released": ", those of an ablation beside the benchmark too"},
+    "lodo_related": {
+        "keep": "",
+        "questions": ", without the texts that ask one of its questions",
+        "domain": ", without the domains that share questions with it",
+    },
+    "sup_camia_classifier": {
+        "plain": "each by itself",
+        "pca10": "by their ten principal components",
+        "group_pca": "by one principal component of each kind of signal",
+        "group_pca_unscaled": "by one principal component of each kind of signal, unscaled",
+    },
+    "mia_tuner_loss": {
+        "aligned": "probability of Yes against No when the model is asked whether it has seen the text, with a tuned "
+        "soft prompt before everything.",
+        "unaligned": "mean log-probability of the text behind a tuned soft prompt that drives members and non-members "
+        "apart.",
     },
 }
 

@@ -20,8 +20,8 @@ from jax.sharding import PartitionSpec as P
 from olmodetect_jax.models.attention import Prefix
 from olmodetect_jax.models.sharding import RULES, row_parts
 from olmodetect_jax.requests import NextTokens, PredictNext
-from olmodetect_jax.runtime.progress import progress
 from olmodetect_jax.runtime.failures import device_errors_named
+from olmodetect_jax.runtime.progress import progress
 from olmodetect_jax.scoring.planning import Batch, bucket_of, padded_ids, plan_lengths, prefix_bucket
 from olmodetect_jax.scoring.statistics import Rounding, log_softmax
 from olmodetect_jax.scoring.store import Store

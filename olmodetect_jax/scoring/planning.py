@@ -38,9 +38,12 @@ def bucket_of(length: int) -> int:
 
 
 def make_plan(requests: Sequence[ScoreTokens], *, token_budget: int, row_multiple: int) -> list[Batch]:
-    """`plan_lengths` for texts by themselves."""
-    lengths = {r.digest: len(r.ids) for r in requests}
-    return plan_lengths(lengths, token_budget=token_budget, row_multiple=row_multiple)
+    """`plan_groups` for texts by themselves, those under one adapter being a group."""
+    lengths: dict[str, dict[bytes, int]] = {}
+    for request in requests:
+        lengths.setdefault(request.adapter, {})[request.digest] = len(request.ids)
+    groups = [lengths[adapter] for adapter in sorted(lengths)]
+    return plan_groups(groups, token_budget=token_budget, row_multiple=row_multiple)
 
 
 def plan_lengths(lengths: Mapping[bytes, int], *, token_budget: int, row_multiple: int) -> list[Batch]:
@@ -54,16 +57,29 @@ def plan_lengths(lengths: Mapping[bytes, int], *, token_budget: int, row_multipl
     Returns:
         Batches, longest bucket first, so that memory runs out at once or not at all.
     """
-    by_bucket: dict[int, list[bytes]] = {}
-    for digest, length in lengths.items():
-        by_bucket.setdefault(bucket_of(length), []).append(digest)
+    return plan_groups([lengths], token_budget=token_budget, row_multiple=row_multiple)
+
+
+def plan_groups(groups: Sequence[Mapping[bytes, int]], *, token_budget: int, row_multiple: int) -> list[Batch]:
+    """`plan_lengths` for groups that cannot share a batch: each bucket has one shape for all of them.
+
+    Args:
+        groups: tokens of each request, by digest.
+        token_budget: as there.
+        row_multiple: as there.
+    """
+    by_bucket: dict[int, dict[int, list[bytes]]] = {}
+    for number, lengths in enumerate(groups):
+        for digest, length in lengths.items():
+            by_bucket.setdefault(bucket_of(length), {}).setdefault(number, []).append(digest)
     plan = []
-    for bucket, digests in sorted(by_bucket.items(), reverse=True):
-        digests.sort()
+    for bucket, parts in sorted(by_bucket.items(), reverse=True):
+        largest = max(map(len, parts.values()))
         most = max(row_multiple, token_budget // bucket // row_multiple * row_multiple)
-        batches = math.ceil(len(digests) / most)
-        rows = math.ceil(len(digests) / batches / row_multiple) * row_multiple
-        plan += [Batch(bucket, rows, tuple(digests[i : i + rows])) for i in range(0, len(digests), rows)]
+        batches = math.ceil(largest / most)
+        rows = math.ceil(largest / batches / row_multiple) * row_multiple
+        for digests in map(sorted, parts.values()):
+            plan += [Batch(bucket, rows, tuple(digests[i : i + rows])) for i in range(0, len(digests), rows)]
     return plan
 
 

@@ -23,8 +23,8 @@ from olmodetect_jax.errors import StoreError
 from olmodetect_jax.models.attention import Prefix
 from olmodetect_jax.models.sharding import RULES, row_parts
 from olmodetect_jax.requests import ScoreTargets, TargetLikelihoods
-from olmodetect_jax.runtime.progress import progress
 from olmodetect_jax.runtime.failures import device_errors_named
+from olmodetect_jax.runtime.progress import progress
 from olmodetect_jax.scoring.planning import TargetBatch, padded_ids, plan_targets, prefix_bucket
 from olmodetect_jax.scoring.statistics import Rounding, log_softmax, token_log_probs
 from olmodetect_jax.scoring.store import Store

@@ -42,7 +42,7 @@ class KeptAdapter:
 
     @property
     def scaling(self) -> float:
-        """alpha / rank of a LoRA adapter; 0 of a soft prompt."""
+        """Alpha / rank of a LoRA adapter; 0 of a soft prompt."""
         return self.recipe.alpha / self.recipe.rank if isinstance(self.recipe, LoraRecipe) else 0.0
 
 
@@ -77,9 +77,7 @@ class AdapterFolder:
             arrays = tensors["soft_prompt"] if kind is SoftPromptRecipe else from_tensors(tensors, recipe.targets)
         return KeptAdapter(arrays, recipe, losses)
 
-    def write(
-        self, name: str, request: Training, arrays: Any, losses: np.ndarray, facts: Mapping[str, Any]
-    ) -> None:
+    def write(self, name: str, request: Training, arrays: Any, losses: np.ndarray, facts: Mapping[str, Any]) -> None:
         """Writes a trained adapter.
 
         Args:

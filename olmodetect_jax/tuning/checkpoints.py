@@ -53,9 +53,7 @@ class Checkpoints:
         except (OSError, ValueError, LookupError) as error:
             raise StoreError(f"{path}: damaged ({error}); delete it, training then goes on from before it") from None
         restored = [found[name] for name, _ in enumerate_names(leaves)]
-        restored = [
-            np.array(x) if isinstance(own, np.ndarray) else x for x, own in zip(restored, leaves, strict=True)
-        ]
+        restored = [np.array(x) if isinstance(own, np.ndarray) else x for x, own in zip(restored, leaves, strict=True)]
         return steps[-1], jax.tree.unflatten(tree, restored)
 
     def keep(self, step: int, steps: int, state: Callable[[], Any]) -> None:

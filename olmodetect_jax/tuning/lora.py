@@ -1,6 +1,6 @@
 """A LoRA adapter's start, and its form on disk: one tensor a layer and linear map, named as in the published adapters.
 
-    layers.<n>.self_attn.q_proj.lora_A [r, D_in]      layers.<n>.mlp.up_proj.lora_B [D_out, r]
+layers.<n>.self_attn.q_proj.lora_A [r, D_in]      layers.<n>.mlp.up_proj.lora_B [D_out, r]
 """
 
 from __future__ import annotations

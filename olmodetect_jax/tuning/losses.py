@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from olmodetect_jax.models.lora import Adapter, attach
+from olmodetect_jax.models.soft_prompt import prompted_hidden
 from olmodetect_jax.tuning.steps import Rows
 
 CERTAIN = 1 - 1e-6  # a probability above it teaches nothing more
@@ -115,23 +116,6 @@ class SoftPromptLoss:
         clf, err = answer_losses(-log_p[:, self.yes], -log_p[:, self.no], rows.members)
         parts = {"llm": jnp.sum(losses), "clf": jnp.sum(clf * rows.shares) / 2, "err": jnp.sum(err * rows.shares)}
         return parts["llm"] + parts["clf"] + parts["err"], parts
-
-
-def prompted_hidden(model: Any, prompt: jax.Array, ids: jax.Array) -> jax.Array:
-    """Final hidden states of texts after a soft prompt; position t is what predicts token t, the first one too.
-
-    Args:
-        model: has `embed` and `hidden_of`.
-        prompt: [P, D] float32; it stands before everything, at the positions 0 to P-1.
-        ids: [B, T] int32.
-
-    Returns:
-        [B, T, D].
-    """
-    x = model.embed(ids)
-    before = jnp.broadcast_to(prompt.astype(x.dtype)[None], (x.shape[0], *prompt.shape))
-    first = prompt.shape[0] - 1
-    return model.hidden_of(jnp.concatenate([before, x], axis=1))[:, first : first + ids.shape[1]]
 
 
 def answer_losses(yes: jax.Array, no: jax.Array, members: jax.Array) -> tuple[jax.Array, jax.Array]:

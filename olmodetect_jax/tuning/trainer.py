@@ -108,9 +108,7 @@ def optimizer_of(recipe: LoraRecipe | SoftPromptRecipe) -> optax.GradientTransfo
     adam = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
     if isinstance(recipe, SoftPromptRecipe):
         return adam
-    return optax.chain(
-        optax.clip_by_global_norm(recipe.clip), adam, optax.add_decayed_weights(recipe.weight_decay)
-    )
+    return optax.chain(optax.clip_by_global_norm(recipe.clip), adam, optax.add_decayed_weights(recipe.weight_decay))
 
 
 @dataclass(frozen=True)
@@ -200,9 +198,7 @@ def _step_gradients(
         micro = [rows[part] if part < len(rows) else no_rows(group.rows, group.length) for rows in own]
         stacked = Rows(*(np.stack(arrays) for arrays in zip(*micro, strict=True)))
         placed = jax.device_put(stacked, NamedSharding(mesh, P(None, *RULES.rows)))
-        total = add_gradients(
-            params, adapters, total, placed, np.uint32(step), np.uint32(part), graph=graph, loss=loss
-        )
+        total = add_gradients(params, adapters, total, placed, np.uint32(step), np.uint32(part), graph=graph, loss=loss)
     return total
 
 
@@ -223,6 +219,6 @@ def _refuse_non_finite(
             texts = ", ".join(str(i) for i in places_of(request, step))
             raise OlmoDetectError(
                 f"{origin.attack} {origin.setting} for {origin.trained_for}: the loss of step {step + 1} of "
-                f"{steps_of(request)} is {losses[k]}, on the training texts {texts} (from 0); {checkpoints.what_is_kept()}. "
-                "Try --dtype float32 or a smaller learning rate"
+                f"{steps_of(request)} is {losses[k]}, on the training texts {texts} (from 0); "
+                f"{checkpoints.what_is_kept()}. Try --dtype float32 or a smaller learning rate"
             )

@@ -22,7 +22,7 @@ from olmodetect_jax.scoring.kept import Provenance
 from olmodetect_jax.scoring.statistics import sizes
 from olmodetect_jax.training import LoraRecipe, Trained
 from olmodetect_jax.tuning import lora
-from olmodetect_jax.tuning.adapters import AdapterFolder, KeptAdapter
+from olmodetect_jax.tuning.adapters import AdapterFolder
 from olmodetect_jax.tuning.checkpoints import Checkpoints
 from olmodetect_jax.tuning.losses import LoraLoss, SoftPromptLoss
 from olmodetect_jax.tuning.steps import Training, batch_of, steps_of, texts_of
@@ -68,7 +68,7 @@ class Tuner:
         self._parts = row_parts(mesh)
         self._budget = token_budget * self._parts
         self._every, self._together = checkpoint_every, together
-        self._loaded: dict[str, tuple[KeptAdapter, Any]] = {}
+        self._loaded: dict[str, tuple[Any, float]] = {}
         self.trained: dict[str, Trained] = {}  # every answer so far, by the adapter's name
 
     def answer(self, requests: Sequence[Training]) -> Mapping[bytes, Trained]:
@@ -93,11 +93,11 @@ class Tuner:
         self.trained |= {answer.name: answer for answer in answers.values()}
         return answers
 
-    def load(self, name: str) -> tuple[KeptAdapter, Any]:
-        """A trained adapter, and its arrays on every place of the mesh."""
+    def load(self, name: str) -> tuple[Any, float]:
+        """A trained adapter on every place of the mesh, and its scaling (0 of a soft prompt)."""
         if name not in self._loaded:
             kept = self._adapters.read(name)
-            self._loaded[name] = kept, jax.device_put(kept.arrays, NamedSharding(self._mesh, P()))
+            self._loaded[name] = jax.device_put(kept.arrays, NamedSharding(self._mesh, P())), kept.scaling
         return self._loaded[name]
 
     def _name(self, request: Training) -> str:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from olmodetect_jax import sample
+from olmodetect_jax.attacks.supervised import row_id
 from olmodetect_jax.cli import main
 from olmodetect_jax.commands.open_model import OpenModel
 from tests.stub_attacks import answer
@@ -55,7 +56,7 @@ def small_run(tmp_path_factory):
 def test_help_has_an_example_for_every_command(run):
     _, out, _ = run("--help")
     commands = ["quickstart", "convert", "export", "score", "tune", "evaluate", "report", "frequencies", "attacks"]
-    for name in [*commands, "neighbours", "quiz", "protocols"]:
+    for name in [*commands, "neighbours", "quiz", "budget", "protocols"]:
         assert name in out
         code, text, _ = run(name, "--help")
         assert code == 0 and f"Example: olmodetect {name}" in text
@@ -98,6 +99,8 @@ def test_usage_errors_end_with_2(run, tmp_path):
         ({"subsets": ""}, "--subsets: none named"),
         ({"attacks": "ppl", "frequencies": "t"}, "--frequencies goes with the attack dc_pdd"),
         ({"set": "dc_pdd_alpha=inf"}, "dc_pdd_alpha"),
+        ({"attacks": "fsd", "setting": "ours"}, "--setting: unknown value 'ours'.*in-domain, lodo, pooled"),
+        ({"setting": "lodo"}, "--setting goes with the attacks sup_camia"),
     ],
 )
 def test_wrong_options_name_the_field_and_what_is_allowed(run, tmp_path, options, message):
@@ -131,6 +134,42 @@ def test_attacks_can_be_added_and_nothing_else_can_change(run, small_run, tmp_pa
                            ({"protocol": "paper"}, "protocol"), ({"split": "dev"}, "split")]:  # fmt: skip
         code, _, err = run(*score_arguments(out, **options))
         assert code == 2 and f"{field}" in err and "--out" in err
+
+
+def test_supervised_rows_record_and_say_what_they_learn_from(run, tmp_path, monkeypatch):
+    """The attack itself is another's matter: here it scores like PPL."""
+    from olmodetect_jax.attacks import registry
+    from olmodetect_jax.attacks.ppl import Ppl
+
+    class Learner(Ppl):
+        family, needs_dev = "fsd", True
+
+        def __init__(self, row, setting):
+            self.id, self.setting = row_id(row, setting), setting
+
+    monkeypatch.setitem(registry._SUPERVISED_MAKERS, "fsd", lambda row, setting, settings: Learner(row, setting))
+    monkeypatch.setattr(OpenModel, "engine", lambda self, dtype: lambda asked: {r.digest: answer(r) for r in asked})
+    benchmark = shutil.copytree(BENCHMARK, tmp_path / "benchmark")
+    scored, learnt = (next(benchmark.rglob(f"non-member_pretraining_{n}.jsonl")) for n in ("novel_test", "code_dev"))
+    same = scored.read_text(encoding="utf-8").splitlines()[0]
+    learnt.write_text("\n".join([same, *learnt.read_text(encoding="utf-8").splitlines()[1:]]), encoding="utf-8")
+    arguments = {"benchmark": benchmark, "subsets": "novel", "limit": 4, "attacks": "fsd", "setting": "lodo,in-domain"}
+    code, _, err = run(*score_arguments(tmp_path / "run", **arguments))
+    assert code == 0 and "note: lodo, novel held out: training texts left out because they are scored too: 1\n" in err
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    bases = ["ppl", "zlib", "lower", "min_k", "min_k_plus_plus"]
+    rows = [*bases, *(f"fsd_{b}{s}" for s in ("", "_lodo") for b in bases)]
+    assert manifest["attacks"] == rows and set(score_files(tmp_path / "run")) == {
+        f"scores/{row}/novel.jsonl" for row in rows
+    }
+    assert {name: list(found) for name, found in manifest["training_records"].items()} == {
+        "fsd": ["novel"], "fsd_lodo": ["novel"],
+    }  # fmt: skip
+    arguments |= {"attacks": "fsd_ppl_pooled", "setting": None}
+    assert run(*score_arguments(tmp_path / "run", **arguments))[0] == 0
+    learnt.write_text(learnt.read_text(encoding="utf-8").replace("return", "yield"), encoding="utf-8")
+    code, _, err = run(*score_arguments(tmp_path / "run", **arguments))
+    assert code == 2 and "holds a run with other texts" in err
 
 
 def test_evaluate_and_report(run, small_run, tmp_path):

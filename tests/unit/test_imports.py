@@ -11,12 +11,13 @@ ROOT = Path(__file__).parents[2]
 
 # What each package may import of this project, itself aside.
 BASE = {"errors", "files"}
-DATA = BASE | {"records", "benchmark", "protocol", "requests", "tokenization"}
+DATA = BASE | {"records", "benchmark", "protocol", "requests", "training", "tokenization"}
 ALLOWED = {
     "errors": set(),
     "files": {"errors"},
     "records": {"errors"},
-    "requests": set(),
+    "training": set(),
+    "requests": {"training"},
     "protocol": BASE,
     "tokenization": BASE | {"chat"},
     "benchmark": BASE | {"records"},
@@ -28,10 +29,10 @@ ALLOWED = {
     "report": DATA | {"attacks", "evaluation"},
     "runtime": BASE,
     "models": BASE,
-    "scoring": BASE | {"requests", "models", "runtime"},
+    "scoring": BASE | {"requests", "training", "models", "runtime"},
     "generation": BASE | {"requests", "models", "runtime", "scoring"},
-    "engine": BASE | {"requests", "models", "scoring", "generation"},
-    "tuning": BASE | {"models", "requests", "runtime"},
+    "engine": BASE | {"requests", "training", "models", "scoring", "generation", "tuning"},
+    "tuning": BASE | {"models", "requests", "training", "runtime", "scoring"},
     "conversion": BASE | {"models"},
     "sample": DATA | {"attacks", "tuning", "conversion", "runtime", "models"},
     "commands": None,  # commands and the command line may use everything below them

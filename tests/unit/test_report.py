@@ -271,7 +271,7 @@ def test_a_run_of_unknown_choices_is_shown_all_the_same(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", scores, protocol=protocol, hyperparameters=None)
     page = Page(report(tmp_path / "r.html", run))
     assert "a share of – of them" in page.text
-    assert page.count("dt") == 2
+    assert page.count("dt") == 3
 
 
 def test_labelled_texts_and_scores_that_are_all_missing(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ OPTIONS = ScoreOptions(
     model=Path("a model"),
     out=Path("o'ut"),
     benchmark=Path("b"),
-    attacks="guided,dcq,neighborhood,dc_pdd",
+    attacks="guided,dcq,neighborhood,dc_pdd,fsd",
+    setting="lodo,pooled",
     protocol="paper",
     settings=("min_k=0.3", "guided_new_tokens=64"),
     hyperparameters=Path("h.yaml"),
@@ -119,7 +120,7 @@ def test_the_command_gives_the_same_options(monkeypatch, options):
     assert words[0] == "olmodetect" and main(words[1:]) == 0
     assert taken == [options]
     assert {f.name for f in dataclasses.fields(options) if f.default not in (None, dataclasses.MISSING)} <= {
-        "attacks", "protocol", "settings", "prompts", "split", "variant", "dtype",
+        "attacks", "setting", "protocol", "settings", "prompts", "split", "variant", "dtype",
     }  # fmt: skip
 
 

@@ -88,5 +88,5 @@ def test_facts_of_the_generative_attacks_count_where_both_runs_have_the_attack(t
 @pytest.mark.parametrize("facts", [[1], "x", {"prompts": [1]}])
 def test_facts_that_are_none(tmp_path, facts):
     (tmp_path / "manifest.json").write_text(json.dumps({**manifest(), "generation": facts}))
-    with pytest.raises(DataError, match="generation has another type"):
+    with pytest.raises(DataError, match="generation or training_records has another type"):
         join_run(tmp_path / "manifest.json", manifest())

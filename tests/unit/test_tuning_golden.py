@@ -16,11 +16,12 @@ from safetensors.numpy import load_file
 from conversion import load_model_directory
 from olmodetect_jax.models.lora import attach
 from olmodetect_jax.models.sharding import leaf_sharding, make_mesh
+from olmodetect_jax.models.soft_prompt import hidden_after_prompt
 from olmodetect_jax.training import LoraRecipe, Origin, SoftPromptRecipe, TrainLora, TrainSoftPrompt
 from olmodetect_jax.tuning.checkpoints import Checkpoints
 from olmodetect_jax.tuning.draws import lora_starts, permutation
 from olmodetect_jax.tuning.lora import from_tensors, start, to_tensors
-from olmodetect_jax.tuning.losses import LoraLoss, SoftPromptLoss, answer_losses, contrastive, prompted_hidden
+from olmodetect_jax.tuning.losses import LoraLoss, SoftPromptLoss, answer_losses, contrastive
 from olmodetect_jax.tuning.steps import Rows, places_of, rates_of, rows_of, steps_of
 from olmodetect_jax.tuning.trainer import Group, _step_gradients, train
 
@@ -169,8 +170,8 @@ def test_mia_tuner_course(rows, mesh, tmp_path):
         model = nnx.merge(graph, params)
         for key, prompt in (("eval_before", begin), ("eval_after", trained)):
             for ids, expected in zip(facts["eval_prompt_ids"], facts[key], strict=True):
-                padded = jnp.asarray([[*ids, 0]], jnp.int32)
-                logits = (prompted_hidden(model, jnp.asarray(prompt), padded) @ model.head_kernel())[0, len(ids)]
+                hidden = hidden_after_prompt(model, jnp.asarray(prompt), jnp.asarray([ids], jnp.int32))
+                logits = (hidden @ model.head_kernel())[0, len(ids)]
                 for id_, name in ((recipe.yes, "logit_yes"), (recipe.no, "logit_no")):
                     np.testing.assert_allclose(logits[id_], expected[name], atol=tolerance["logits"])
 
