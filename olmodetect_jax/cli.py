@@ -65,7 +65,7 @@ def quickstart(
     attacks: Attacks = "unsupervised",
     limit: Limit = None,
     full: Annotated[
-        bool, typer.Option("--full", help="EMMIA and the generative attacks take all records, not 20 and 10 a class.")
+        bool, typer.Option("--full", help="All records for EMMIA and generative attacks; all epochs for MIA-Tuner.")
     ] = False,
 ) -> None:
     """Tune, score and evaluate the embedded model: table and report.
@@ -179,6 +179,9 @@ def score(
     frequencies: Annotated[
         Path | None, typer.Option(help="Token-frequency table for dc_pdd; the model directory's own if left out.")
     ] = None,
+    adapters: Annotated[
+        Path | None, typer.Option(help="Folder where trained adapters are kept and found; RUN/adapters if left out.")
+    ] = None,
 ) -> None:
     """Score a benchmark, or your own texts.
 
@@ -193,11 +196,10 @@ def score(
 
     options = ScoreOptions(
         model=_model(model), out=out, benchmark=_benchmark(benchmark), texts=texts, reference=reference, dev=dev,
-        attacks=attacks, setting=setting, protocol=protocol, settings=tuple(changes or ()),
-        hyperparameters=hyperparameters,
-        em_mia_limit=em_mia_limit, generation_limit=generation_limit, prompts=tuple(prompt or ()), quiz=quiz,
-        neighbours=neighbours, split=split, variant=variant, size=size, subsets=_ids(subsets), limit=limit, dtype=dtype,
-        mesh=mesh, token_budget=token_budget, frequencies=frequencies,
+        attacks=attacks, setting=setting, protocol=protocol, settings=tuple(changes or ()), dtype=dtype,
+        hyperparameters=hyperparameters, em_mia_limit=em_mia_limit, generation_limit=generation_limit, quiz=quiz,
+        prompts=tuple(prompt or ()), neighbours=neighbours, split=split, variant=variant, size=size, adapters=adapters,
+        subsets=_ids(subsets), limit=limit, mesh=mesh, token_budget=token_budget, frequencies=frequencies,
     )  # fmt: skip
     scores = run(options)
     found = [s for column in scores.values() for s in column]

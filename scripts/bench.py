@@ -265,11 +265,122 @@ def bench_camia(tokens: int = 1000, copies: int = 3, texts: int = 40) -> dict[st
     return {"case": "camia", "tokens": tokens, "texts_per_second_and_core": round(texts / seconds, 1)}
 
 
+def bench_tuning(
+    adapters: int = 4, texts: int = 8, length: int = 256, epochs: int = 8, rounds: int = 3
+) -> dict[str, Any]:
+    """Adapters of several domains trained together against one by one, on the embedded model; memory of a step at 1B.
+
+    Memory is the compiler's, of a program that is not run: one adapter, two rows of 1,024 tokens, float32. The bound is
+    the base, four times the adapter (itself, its gradient and two moments), and the activations: the temporary memory
+    of the same loss under the adapter, differentiated for the embedded tokens instead.
+    """
+    from flax import nnx
+
+    from conversion import load_model_directory
+    from olmodetect_jax import sample
+    from olmodetect_jax.models.sharding import make_mesh
+    from olmodetect_jax.scoring.kept import Provenance
+    from olmodetect_jax.training import LoraRecipe, Origin, TrainLora
+    from olmodetect_jax.tuning.tuner import Tuner
+
+    compiled: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _, **what: (
+            compiled.append(what["fun_name"]) if event.endswith("backend_compile_duration") else None
+        )
+    )
+    loaded = load_model_directory(sample.model_directory(), "float32")
+    graph, params = nnx.split(loaded.module())
+    mesh, rng = make_mesh(), np.random.default_rng(0)
+    provenance = Provenance(loaded.weights_digest, "", "", "float32", "float32")
+    seeds = iter(range(10**6))
+
+    with tempfile.TemporaryDirectory() as folder:
+
+        def train(together: int) -> None:
+            recipe = LoraRecipe(epochs=epochs, seed=next(seeds))  # another seed each time: nothing is there already
+            requests = []
+            for domain in range(adapters):
+                ids = tuple(rng.integers(2, 4096, length).astype(np.int32) for _ in range(texts))
+                sources = tuple(bytes([domain, i]) for i in range(texts))
+                requests.append(TrainLora(ids, recipe, Origin("fsd", "in-domain", str(domain), sources)))
+            name = f"{recipe.seed}"
+            options = {"graph": graph, "token_budget": 2_048, "together": together}
+            Tuner(params, mesh, Path(folder) / name, provenance, **options).answer(requests)
+
+        train(adapters)
+        programs = [name for name in compiled if name in ("jit(add_gradients)", "jit(move)")]
+        ratio, ratios = paired_ratio(lambda: train(1), lambda: train(adapters), rounds)
+    return {
+        "case": "tuning",
+        "adapters": adapters,
+        "one_by_one_over_together": round(ratio, 2),
+        "ratios": [round(r, 2) for r in ratios],
+        "programs_compiled_for_all": programs,
+        "memory_at_1b": _tuning_memory(rows=2, length=1_024),
+    }
+
+
+def _tuning_memory(rows: int, length: int) -> dict[str, Any]:
+    """Bytes of one micro-batch's program at 1B, which is compiled but not run."""
+    from flax import nnx
+
+    from olmodetect_jax.files import config_path, load_yaml
+    from olmodetect_jax.models.lora import attach
+    from olmodetect_jax.models.olmo2 import Olmo2, Olmo2Config
+    from olmodetect_jax.training import LoraRecipe
+    from olmodetect_jax.tuning import lora
+    from olmodetect_jax.tuning.losses import LoraLoss, token_losses
+    from olmodetect_jax.tuning.steps import no_rows
+    from olmodetect_jax.tuning.trainer import _zeros, add_gradients
+
+    config = Olmo2Config.from_hf(load_yaml(config_path("models", "olmo2.yaml"))["sizes"]["1b"])
+    abstract = nnx.eval_shape(lambda: Olmo2(config, rngs=nnx.Rngs(0)))
+    graph, params = nnx.split(abstract)
+    recipe = LoraRecipe()
+    most = sizes("cpu", config.vocab_size)[0] // rows
+    tile = max(t for t in range(1, most + 1) if length % t == 0)
+    loss = LoraLoss(recipe.alpha / recipe.rank, recipe.dropout, recipe.seed, tile)
+    start = lora.start(abstract, recipe, jnp.float32)
+    adapter = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape), a.dtype), start)
+    total = jax.eval_shape(lambda a: _zeros(a, loss=loss), adapter)
+    one = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape), a.dtype), no_rows(rows, length))
+    number = jax.ShapeDtypeStruct((), np.uint32)
+    step = add_gradients.lower(params, adapter, total, one, number, number, graph=graph, loss=loss).compile()
+
+    def of_tokens(params: Any, x: jax.Array, ids: jax.Array, adapter: Any) -> jax.Array:
+        model = nnx.merge(graph, params)
+        if adapter:
+            attach(model, adapter, scaling=loss.scaling, dropout=loss.dropout, key=jax.random.key(0))
+        return jnp.sum(token_losses(model.hidden_of(x), model.head_kernel(), ids, tile=tile))
+
+    def activations(adapter: Any) -> int:
+        x = jax.ShapeDtypeStruct((rows, length, config.hidden_size), jnp.float32)
+        ids = jax.ShapeDtypeStruct((rows, length), jnp.int32)
+        program = jax.jit(jax.grad(of_tokens, argnums=1)).lower(params, x, ids, adapter).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    def size(tree: Any) -> int:
+        return sum(int(np.prod(a.shape)) * a.dtype.itemsize for a in jax.tree.leaves(tree))
+
+    base, own = size(params), size(adapter)
+    temporary, under = step.memory_analysis().temp_size_in_bytes, activations(start)
+    return {
+        "base": base,
+        "adapter": own,
+        "temporary": temporary,
+        "activations": under,
+        "activations_without_adapter": activations(None),
+        "step_over_bound": round((base + 4 * own + temporary) / (base + 4 * own + under), 3),
+    }
+
+
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "statistics": bench_statistics,
     "pairs": bench_pairs,
     "generation": bench_generation,
     "camia": bench_camia,
+    "tuning": bench_tuning,
 }
 
 

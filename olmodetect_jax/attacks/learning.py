@@ -28,8 +28,17 @@ def training_records(group: Group, label: int, attack: str) -> list[Record]:
     return records
 
 
-def require_enough(records: Sequence[Record], group: Group, label: int, attack: str) -> None:
+def require_enough(
+    records: Sequence[Record], group: Group, label: int, attack: str, usable: str = "of two tokens or more"
+) -> None:
     """Refuses to learn from fewer than two usable texts.
+
+    Args:
+        records: the usable ones of a class.
+        group: whose attack it is.
+        label: the class.
+        attack: its title.
+        usable: what makes a text so.
 
     Raises:
         DataError: names subset, class and count.
@@ -37,8 +46,8 @@ def require_enough(records: Sequence[Record], group: Group, label: int, attack: 
     if len(records) < LEAST:
         subset = group.records[0].subset if group.records else group.trained_for
         raise DataError(
-            f"{attack} on subset {subset}: {len(records)} development {_CLASSES[label]} of two tokens or more to learn "
-            f"from, and it needs at least {LEAST}; add some, or leave the attack out of --attacks"
+            f"{attack} on subset {subset}: {len(records)} development {_CLASSES[label]} {usable} to learn from, and "
+            f"it needs at least {LEAST}; add some, or leave the attack out of --attacks"
         )
 
 

@@ -24,6 +24,7 @@ TITLE = "MIA-Tuner"
 YES, NO = "Yes", "No"  # what the model is to say of members and of non-members
 LENGTH = 50  # vectors of the soft prompt
 AROUND = 128  # tokens that question and template may put around a text
+LEAST = 2  # tokens of what is learnt from or scored, question and template included
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class Asked:
     """What a text's score is made from.
 
     Attributes:
-        value: higher means more likely a member; NaN where there is none.
+        value: higher means more likely a member; no finite number where there is none.
         n_tokens: tokens of the whole text.
         n_scored: tokens of it that were read.
         missing: why there is no value; None if there is one.
@@ -84,8 +85,7 @@ class MiaTuner:
         (trained,) = yield [training]
         texts = [r.text for r in group.records]
         ids = [form.ids(text) if text else np.zeros(0, np.int32) for text in texts]
-        least = 2 if isinstance(form, _Plain) else 1
-        usable = [least <= len(own) <= form.most for own in ids]
+        usable = [LEAST <= len(own) <= form.most for own in ids]
         asked = [form.request(own, trained.name, training.recipe) for own, ok in zip(ids, usable, strict=True) if ok]
         answers = iter((yield asked))
         values = [form.value(next(answers)) if ok else math.nan for ok in usable]
@@ -99,15 +99,14 @@ class MiaTuner:
         sides = []
         for label, answer in ((MEMBER, YES), (NON_MEMBER, NO)):
             examples = [(r, *form.example(r.text, answer)) for r in training_records(group, label, TITLE)]
-            usable = [e for e in examples if 1 < len(e[1]) <= form.most]
-            require_enough([e[0] for e in usable], group, label, TITLE)
+            usable = [e for e in examples if LEAST <= len(e[1]) <= form.most]
+            require_enough([e[0] for e in usable], group, label, TITLE, form.usable)
             sides.append(usable)
         pairs = min(map(len, sides))  # the rest of the larger class is not used
         examples = [example for side in sides for example in side[:pairs]]
         yes, no = form.answers([e[1:] for e in sides[0][:pairs]], [e[1:] for e in sides[1][:pairs]])
-        start = tokenizer.encode_once([self.prompts.fill("mia_tuner_start")], LENGTH)[0].ids
         recipe = SoftPromptRecipe(
-            tuple(int(i) for i in start), yes, no, LENGTH, isinstance(form, _Plain),
+            self._start(tokenizer), yes, no, LENGTH, isinstance(form, _Plain),
             learning_rate=self.learning_rate, epochs=self.epochs,
         )  # fmt: skip
         ids = [e[1] for e in examples]
@@ -119,12 +118,18 @@ class MiaTuner:
             origin_of([e[0] for e in examples], group, self.family, self.setting),
         )
 
+    def _start(self, tokenizer: Tokenizer) -> tuple[int, ...]:
+        (start,) = tokenizer.encode_once([self.prompts.fill("mia_tuner_start")], LENGTH)
+        if not len(start.ids):
+            raise UsageError("--prompt mia_tuner_start: the file has no words that the soft prompt could start from")
+        return tuple(start.ids.tolist())
+
     def score(self, group: Group, answers: Sequence[Asked], protocol: Protocol) -> list[Score]:
         """The margin between Yes and No, which does not saturate as their probabilities do; or minus the loss."""
         aligned = protocol.mia_tuner_loss == "aligned"
         return [
             Score(
-                asked.value,
+                math.nan if asked.missing else asked.value,
                 asked.n_tokens,
                 asked.n_scored,
                 truncated=asked.n_scored < asked.n_tokens,
@@ -139,8 +144,10 @@ def _missing(text: str, usable: bool, form: _Plain | _Question, value: float) ->
     if not text:
         return "the record has no text"
     if not usable:
-        return f"question and text do not fit {form.most} tokens, or there is nothing to score"
-    return None if math.isfinite(value) else f"the score is {value}"
+        return form.hole
+    if not math.isfinite(value):
+        return "the model's statistics are not finite numbers: check its weights, or take another --dtype"
+    return None
 
 
 def _sigmoid(margin: float) -> float:
@@ -170,6 +177,8 @@ class _Question:
         self._prompts, self._tokenizer = prompts, tokenizer
         self.most = _most(protocol)
         self.room = self.most - AROUND
+        self.usable = f"that fit {self.most} tokens with the question"
+        self.hole = f"text and question do not fit {self.most} tokens"
 
     def _content(self, text: str) -> str:
         return self._prompts.fill("mia_tuner_question", text=self._tokenizer.cut(text, self.room))
@@ -208,11 +217,14 @@ class _Question:
     def value(self, answer: object) -> float:
         """By how much Yes is more probable than No, in nats."""
         yes, no = answer.log_prob[0]
-        return float(np.float32(yes) - np.float32(no))
+        return float(np.float32(float(yes) - float(no)))  # of two infinities a silent NaN
 
 
 class _Plain:
     """A text as it is: the variant for models that answer no questions."""
+
+    usable = "of two tokens or more"
+    hole = "the text is one token, and a loss is scored over two or more"
 
     def __init__(self, tokenizer: Tokenizer, protocol: Protocol):
         self._tokenizer = tokenizer

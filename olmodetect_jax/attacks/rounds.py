@@ -89,5 +89,10 @@ def _sides(group: Group) -> dict[str, Group]:
     def dev(side: str) -> Sequence[Record]:
         return of(group.dev, side) if group.sides_apart else group.dev
 
-    sides = dict.fromkeys(r.side for r in group.records)
-    return {s: dataclasses.replace(group, records=of(group.records, s), dev=dev(s)) for s in sides}
+    def trained_for(side: str) -> str:
+        return side if side and group.trained_for and group.sides_apart else group.trained_for
+
+    return {
+        s: dataclasses.replace(group, records=of(group.records, s), dev=dev(s), trained_for=trained_for(s))
+        for s in dict.fromkeys(r.side for r in group.records)
+    }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 IN_DOMAIN, LODO, POOLED = SETTINGS = ("in-domain", "lodo", "pooled")
 SUPERVISED = ("sup_camia", "mia_tuner", "fsd")
+MIA_TUNER_EPOCHS = 50  # published: with fewer it is another row
 FSD_BASES = {"ppl": "PPL", "zlib": "Zlib", "lower": "Lower", "min_k": "MinK", "min_k_plus_plus": "MinK++"}
 
 _SUFFIXES = {IN_DOMAIN: "", LODO: "_lodo", POOLED: "_pooled"}

@@ -6,6 +6,7 @@ import json
 
 from olmodetect_jax.attacks.base import TITLES
 from olmodetect_jax.attacks.registry import ATTACKS
+from olmodetect_jax.attacks.supervised import parts_of
 from olmodetect_jax.protocol import PRESETS, attacks_of, load_protocol
 
 
@@ -19,7 +20,7 @@ def print_attacks(*, as_json: bool) -> None:
 
 
 def print_protocols(*, as_json: bool) -> None:
-    """Prints every field of the protocol, its value in each preset, and the attacks it bears on."""
+    """Prints every field of the protocol, its value in each preset, and the attacks or families it bears on."""
     presets = {name: load_protocol(name).fields() for name in PRESETS}
     if as_json:
         print(json.dumps(presets, indent=2))
@@ -27,4 +28,5 @@ def print_protocols(*, as_json: bool) -> None:
     print(f"{'field':<26}" + "".join(f"{name:<16}" for name in PRESETS) + "attacks")
     for field in presets[PRESETS[0]]:
         values = "".join(f"{presets[name][field]!s:<16}" for name in PRESETS)
-        print(f"{field:<26}{values}{', '.join(attacks_of(field)) or 'all'}")
+        attacks = dict.fromkeys((parts_of(attack) or (attack,))[0] for attack in attacks_of(field))
+        print(f"{field:<26}{values}{', '.join(attacks) or 'all'}")

@@ -82,6 +82,7 @@ def options_of(run: Path, manifest: Mapping[str, Any], *, attacks: Sequence[str]
         dtype=manifest["dtype"],
         token_budget=manifest["token_budget"],
         frequencies=_path(table) if "dc_pdd" in attacks else None,
+        adapters=_path({"path": manifest.get("adapters")}),
     )
     try:
         check_options(options, attacks)

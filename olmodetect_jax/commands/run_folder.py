@@ -19,7 +19,7 @@ from olmodetect_jax.records import Record
 
 # May differ when a run goes on; of a model, a benchmark and texts their digests count, not their paths.
 _FREE = {"created_at", "command", "attacks", "libraries", "mesh", "version", "texts", "reference", "dev",
-         "token_budget"}  # fmt: skip
+         "token_budget", "adapters"}  # fmt: skip
 
 _TEXTS = ("records", "record_counts", "dev_records")  # held against each other last: an option says more than a digest
 _TRAINING = "training_records."  # before the name of each of their parts, which are of that kind too

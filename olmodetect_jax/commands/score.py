@@ -81,6 +81,7 @@ def score(options: ScoreOptions) -> Scores:
             **_source(options),
             "limit": options.limit,
             "token_budget": options.token_budget,
+            "adapters": options.adapters and str(options.adapters.absolute()),
             "max_tokens_used": capped.max_tokens,
             "window_used": capped.window,
         }

@@ -7,43 +7,48 @@ from pathlib import Path
 from typing import Any
 
 from olmodetect_jax.errors import DataError
-from olmodetect_jax.files import parse_json, write_json
+from olmodetect_jax.evaluation.training import FILE_NAME, FORMAT, Adapter, read_training
+from olmodetect_jax.files import write_json
 from olmodetect_jax.training import Trained
-
-FORMAT = 1
-FILE_NAME = "training.json"
 
 
 def write_training(run: Path, trained: Iterable[Trained]) -> None:
     """Adds adapters to a run's log; does nothing where there is none to add.
 
+    Args:
+        run: the run folder, in which attacks may have been added one after the other.
+        trained: what this command trained or found.
+
     Raises:
-        DataError: the log that is there cannot be read.
+        DataError: the log that is there is damaged.
     """
-    new = {t.name: _entry(t) for t in trained}
+    new = {t.name: _adapter(t) for t in trained}
     if not new:
         return
-    path = run / FILE_NAME
-    known: dict[str, Any] = {}
-    if path.exists():
-        try:
-            known = {entry["name"]: entry for entry in parse_json(path.read_text(encoding="utf-8"))["adapters"]}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}: cannot be read ({error!r}); delete it and give the same command again") from None
-    entries = {**known, **new}.values()
-    entries = sorted(entries, key=lambda e: (e["attack"], e["setting"], e["trained_for"], e["name"]))
-    write_json(path, {"format": FORMAT, "adapters": entries})
+    try:
+        known = {adapter.name: adapter for adapter in read_training(run) or ()}
+    except DataError as error:
+        raise DataError(f"{error}; delete the file and give the commands that made the run again") from None
+    adapters = sorted({**known, **new}.values(), key=lambda a: (a.attack, a.setting, a.trained_for, a.name))
+    write_json(run / FILE_NAME, {"format": FORMAT, "adapters": [_entry(adapter) for adapter in adapters]})
 
 
-def _entry(trained: Trained) -> dict[str, Any]:
+def _adapter(trained: Trained) -> Adapter:
     origin = trained.origin
+    losses = tuple(float(loss) for loss in trained.losses)
+    return Adapter(
+        trained.name, origin.attack, origin.setting, origin.trained_for, len(origin.sources), losses, trained.batch
+    )
+
+
+def _entry(adapter: Adapter) -> dict[str, Any]:
     return {
-        "name": trained.name,
-        "attack": origin.attack,
-        "setting": origin.setting,
-        "trained_for": origin.trained_for,
-        "n_texts": len(origin.sources),
-        "steps": len(trained.losses),
-        "losses": [float(loss) for loss in trained.losses],
-        "batch": trained.batch,
+        "name": adapter.name,
+        "attack": adapter.attack,
+        "setting": adapter.setting,
+        "trained_for": adapter.trained_for,
+        "n_texts": adapter.n_texts,
+        "steps": adapter.steps,
+        "losses": list(adapter.losses),
+        "batch": adapter.batch,
     }

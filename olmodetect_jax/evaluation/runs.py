@@ -9,6 +9,7 @@ from typing import Any
 
 from olmodetect_jax.attacks.base import TITLES
 from olmodetect_jax.attacks.generative import GENERATIVE
+from olmodetect_jax.attacks.supervised import MIA_TUNER_EPOCHS, parts_of
 from olmodetect_jax.benchmark import Tree, load_tree
 from olmodetect_jax.errors import DataError, UsageError
 from olmodetect_jax.evaluation.aggregate import attack_domains
@@ -88,8 +89,8 @@ class Run:
     def attack_title(self, attack: str) -> str:
         """Title of an attack, with what makes its row another one than the whole attack's.
 
-        That is how many records of each class it took and how many tokens it generated, where either was limited, and
-        whether EMMIA saw the labels.
+        That is how many records of each class it took, how many tokens it generated and how many epochs it trained,
+        where one of them was limited, and whether EMMIA saw the labels.
         """
         protocol = self.manifest["protocol"]
         title, limit = TITLES[attack], None
@@ -102,7 +103,12 @@ class Run:
         tokens = protocol["changed"].get(f"{attack}_new_tokens")
         if attack == "cdd" and type(limit) is int:
             tokens = _inside(self.manifest, "hyperparameters", "cdd_length")
-        known = [f"{n} {what}" for n, what in ((limit, "a class"), (tokens, "tokens")) if type(n) is int]
+        row, epochs = parts_of(attack), None
+        if row and row[0] == "mia_tuner":
+            epochs = _inside(self.manifest, "hyperparameters", "mia_tuner_epochs")
+            epochs = None if epochs == MIA_TUNER_EPOCHS else epochs
+        limits = ((limit, "a class"), (tokens, "tokens"), (epochs, "epochs"))
+        known = [f"{n} {what}" for n, what in limits if type(n) is int]
         return f"{title} ({', '.join(known)})" if known else title
 
     def subset_title(self, subset: str) -> str:

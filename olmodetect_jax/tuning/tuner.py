@@ -31,7 +31,7 @@ from olmodetect_jax.tuning.trainer import Group, Loss, train
 VERSION = 1  # raise when the same request would give another adapter
 TOGETHER = 8  # most adapters that train at once
 CLOSE = 0.9  # share of a group's longest training that every other of it has at least: the rest of it is waiting
-STEP = 128  # rows are padded to a multiple of it
+STEP = 64  # rows are padded to a multiple of it
 CHECKPOINT_EVERY = 25
 
 

@@ -59,10 +59,23 @@ def test_the_tables_commands_run_in_order(tmp_path, monkeypatch):
             words[arguments[-1]] = tmp_path / f"run{len(ran)}"
             if "BENCHMARK" in arguments:
                 arguments += ["--limit", "2"]
+            if "supervised" in arguments:
+                arguments += ["--set", "fsd_epochs=1", "--set", "mia_tuner_epochs=1"]
         given = [str(words.get(a, a)).replace("RUN/", f"{words.get('RUN')}/") for a in arguments]
         assert main(given) == 0, command
         ran.append(arguments[0])
-    assert set(ran) == {"convert", "score", "tune", "evaluate", "report", "frequencies", "export", "neighbours", "quiz"}
+    assert set(ran) == {
+        "convert",
+        "score",
+        "tune",
+        "evaluate",
+        "report",
+        "frequencies",
+        "export",
+        "neighbours",
+        "quiz",
+        "budget",
+    }
     assert (tmp_path / "report.html").is_file()
 
 
