@@ -113,7 +113,7 @@ class Protocol:
         lodo_train: leaving one domain out, Sup-CAMIA learns from the other domains' development texts, or from their
             test texts too, as the published numbers did.
         lodo_subsets: Sup-CAMIA's pools over several domains hold all subsets of a domain, or the one that represents
-            it.
+            it and is then its value in the tables too (of DPO, both sides still make one AUC).
         lodo_pool: the pools of FSD and MIA-Tuner over several domains hold the benchmark's texts, or the released
             ones': the development texts of an ablation beside it (GSM8K without the chain of thought) too.
         lodo_related: training texts that ask a question which a scored text of the held-out domain asks too (GSM8K and

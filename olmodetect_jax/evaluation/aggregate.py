@@ -77,13 +77,20 @@ def attack_domains(attack: str, tree: Tree) -> tuple[str, ...]:
     return tuple(domain for domain in tree.domain_titles if is_defined_on(attack, domain))
 
 
-def aggregate(values: Mapping[str, float | None], tree: Tree, *, domains: Sequence[str] | None = None) -> Aggregate:
+def aggregate(
+    values: Mapping[str, float | None],
+    tree: Tree,
+    *,
+    domains: Sequence[str] | None = None,
+    representative: bool = False,
+) -> Aggregate:
     """Means subset → domain → stage → All.
 
     Args:
         values: subset id to value; a subset that is absent is missing.
         tree: the benchmark's tree.
         domains: the domains that count (`attack_domains`); None for all.
+        representative: a domain's value is that of the one subset that stands for it.
 
     Raises:
         UsageError: a subset that is not in the tree.
@@ -92,7 +99,9 @@ def aggregate(values: Mapping[str, float | None], tree: Tree, *, domains: Sequen
     counted = tuple(tree.domain_titles) if domains is None else domains
     subset = {s.id: values.get(s.id) for s in tree.subsets}
     domain = {
-        d: mean(subset[s.id] for s in tree.subsets if s.domain == d) if d in counted else None
+        d: mean(subset[s.id] for s in tree.subsets if s.domain == d and (s.representative or not representative))
+        if d in counted
+        else None
         for d in tree.domain_titles
     }
     parts: dict[str, dict[str, float | None]] = {stage: {} for stage in tree.stage_titles}

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from olmodetect_jax.attacks.base import LEFT_OUT
+from olmodetect_jax.attacks.supervised import IN_DOMAIN, parts_of
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.evaluation import metrics as m
 from olmodetect_jax.evaluation.aggregate import (
@@ -148,7 +149,9 @@ def evaluate_run(run: Run) -> RunMetrics:
     for attack in run.attacks:
         auc = {name: value.auc for name, value in subsets[attack].items()}
         tpr = {name: value.tpr_at_5fpr for name, value in subsets[attack].items()}
-        rows.append(Row(attack, run.attack_title(attack), _aggregate(run, attack, auc), _aggregate(run, attack, tpr)))
+        rows.append(
+            Row(attack, run.attack_title(attack), aggregate_of(run, attack, auc), aggregate_of(run, attack, tpr))
+        )
     supervised = supervised_table(run, {row.id: row.auc for row in rows})
     return RunMetrics(run, subsets, _with_method_avg(rows), _columns(run), text_table(run), supervised)
 
@@ -161,10 +164,20 @@ def _with_method_avg(rows: Sequence[Row]) -> tuple[Row, ...]:
     return (*rows, Row(METHOD_AVG, "Method-Avg", *means))
 
 
-def _aggregate(run: Run, attack: str, values: Mapping[str, float | None]) -> Aggregate:
+def aggregate_of(run: Run, attack: str, values: Mapping[str, float | None]) -> Aggregate:
+    """Means of an attack's subsets, as the attack and the run's protocol ask for them.
+
+    Args:
+        run: whose tree and protocol count; own texts have no means.
+        attack: attack id.
+        values: subset id to value.
+    """
     if run.tree is None:
         return Aggregate(values, {}, {}, None)
-    return aggregate(values, run.tree, domains=attack_domains(attack, run.tree))
+    row = parts_of(attack)
+    released = run.manifest["protocol"]["fields"].get("lodo_subsets") == "representative"
+    alone = released and row is not None and row[0] == "sup_camia" and row[2] != IN_DOMAIN
+    return aggregate(values, run.tree, domains=attack_domains(attack, run.tree), representative=alone)
 
 
 def _columns(run: Run) -> tuple[Column, ...]:

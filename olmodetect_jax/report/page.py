@@ -297,7 +297,7 @@ def _rocs(
                 continue
             own = curves[row.id]
             is_mean = tree is not None and column.level != "subset"
-            curve = mean_curve(own, column, row.id, tree) if is_mean else own[column.id]
+            curve = mean_curve(own, column, row.id, result.run) if is_mean else own[column.id]
             lines.append(roc_line(index, row.title, auc, curve))
         if lines:
             plots.append(RocPlot(column.title, tuple(lines)))

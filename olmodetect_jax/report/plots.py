@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from olmodetect_jax.benchmark import Tree
-from olmodetect_jax.evaluation.aggregate import aggregate, attack_domains
+from olmodetect_jax.evaluation.aggregate import Column
 from olmodetect_jax.evaluation.metrics import RocCurve
-from olmodetect_jax.evaluation.tables import Column
+from olmodetect_jax.evaluation.runs import Run
+from olmodetect_jax.evaluation.tables import aggregate_of
 
 SIDE = 200
 WIDTH, HEIGHT = 200, 80
@@ -68,7 +68,7 @@ def roc_line(index: int, title: str, auc: float, curve: RocCurve) -> Line:
     return Line(index, title, auc, points)
 
 
-def mean_curve(curves: Mapping[str, RocCurve], column: Column, attack: str, tree: Tree) -> RocCurve:
+def mean_curve(curves: Mapping[str, RocCurve], column: Column, attack: str, run: Run) -> RocCurve:
     """Mean of the subsets' curves at each FPR, with the weights of the table's mean.
 
     So the area below it is the table's AUC (up to the grid of 101 points), which no curve of pooled scores has.
@@ -77,13 +77,12 @@ def mean_curve(curves: Mapping[str, RocCurve], column: Column, attack: str, tree
         curves: subset id to curve, for every subset of the group.
         column: the group: a domain, a stage or All.
         attack: attack id.
-        tree: the benchmark's tree.
+        run: of a benchmark; says how the attack's subsets make a mean.
     """
-    domains = attack_domains(attack, tree)
     tpr = np.zeros_like(_GRID)
-    for subset in tree.subsets:
-        alone = {s.id: float(s is subset) for s in tree.subsets}
-        weight = column.of(aggregate(alone, tree, domains=domains))
+    for subset in run.tree.subsets:
+        alone = {s.id: float(s is subset) for s in run.tree.subsets}
+        weight = column.of(aggregate_of(run, attack, alone))
         if weight:
             tpr += weight * np.interp(_GRID, curves[subset.id].fpr, curves[subset.id].tpr)
     return RocCurve(np.concatenate([[0.0], _GRID]), np.concatenate([[0.0], tpr]))

@@ -93,6 +93,9 @@ def test_representative_leaves_are_a_smaller_tree() -> None:
         named = {("dpo" if leaf == "dpo_chosen" else leaf): value for leaf, value in values.items()}
         smaller = dataclasses.replace(TREE, subsets=TREE.select(list(named)))
         assert_cells(row("sup_camia", named, smaller), expected["sizes"][size])
+        others = {s.id: 0.123 for s in TREE.subsets if s.id not in named}
+        whole = aggregate({**others, **named}, TREE, representative=True)
+        assert_cells(dataclasses.replace(whole, subset=named), expected["sizes"][size])
 
 
 def test_fsd_gain_is_a_difference_of_aggregates() -> None:

@@ -329,13 +329,24 @@ def test_out_is_a_folder(tmp_path: Path, run: Path) -> None:
 
 
 def test_a_stage_curve_has_the_area_of_the_table(tmp_path: Path) -> None:
-    scores = random_scores(("ppl", "self_critique"), tree="olmo2", n=40)
-    result = evaluate([write_run(tmp_path, scores, benchmark={"path": "/b", "tree": "olmo2"})])[0]
+    """Also where one subset stands for its domain, as in the released Sup-CAMIA with a domain left out."""
+    attacks = ("ppl", "self_critique", "sup_camia", "sup_camia_lodo")
+    fields = {"preset": "release", "fields": {"lodo_subsets": "representative"}, "changed": {}}
+    path = write_run(
+        tmp_path, random_scores(attacks, tree="olmo2", n=40), benchmark={"path": "/b", "tree": "olmo2"}, protocol=fields
+    )
+    result = evaluate([path])[0]
     tree = load_tree("olmo2")
-    for row in result.rows[:2]:
+    alone = next(row.auc for row in result.rows if row.id == "sup_camia_lodo")
+    assert (
+        alone.domain["starcoder"] == alone.subset["sc_java"] and alone.domain["rlvr"] == alone.subset["rlvr_cot-gsm8k"]
+    )
+    whole = next(row.auc for row in result.rows if row.id == "sup_camia")
+    assert whole.domain["starcoder"] == pytest.approx((whole.subset["sc_java"] + whole.subset["sc_python"]) / 2)
+    for row in (row for row in result.rows if row.id in attacks):
         curves = {s.id: roc_curve(result.run.class_scores(row.id, s.id)) for s in tree.subsets}
         for column in (c for c in result.columns if c.level in ("stage", "all") and c.of(row.auc) is not None):
-            curve = mean_curve(curves, column, row.id, tree)
+            curve = mean_curve(curves, column, row.id, result.run)
             assert np.trapezoid(curve.tpr, curve.fpr) == pytest.approx(column.of(row.auc), abs=0.01)
             assert (curve.fpr[0], curve.tpr[0], curve.tpr[-1]) == (0.0, 0.0, pytest.approx(1.0))
 
