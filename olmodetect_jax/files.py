@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import tempfile
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from olmodetect_jax.errors import UsageError
+from olmodetect_jax.errors import OlmoDetectError, UsageError
 
 TEMPORARY = ".tmp"  # ends the name of a file that is being written
 _PACKAGE = Path(__file__).resolve().parent
@@ -71,6 +72,26 @@ def atomic_path(path: Path) -> Iterator[Path]:
     finally:
         if temporary:
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def folder_lock(folder: Path, writer: str) -> Iterator[None]:
+    """Holds a folder for one process, and makes it if need be.
+
+    Args:
+        folder: to be written to.
+        writer: who may be writing there, for messages.
+
+    Raises:
+        OlmoDetectError: another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OlmoDetectError(f"{folder}: another {writer} is writing there; wait for it to end") from None
+        yield
 
 
 def remove_temporaries(folder: Path) -> None:

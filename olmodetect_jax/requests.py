@@ -37,7 +37,7 @@ class ScoreTokens:
     def digest(self) -> bytes:
         """32 bytes that name the request, whatever record or attack it came from."""
         kind = b"score-tokens-upcast\0" if self.upcast else b"score-tokens\0"
-        kind += self.adapter.encode()
+        kind += _under(self.adapter)
         return hashlib.sha256(kind + self.ids.astype("<i4").tobytes()).digest()
 
 
@@ -172,7 +172,7 @@ class PredictNext:
     @cached_property
     def digest(self) -> bytes:
         """32 bytes that name the request."""
-        kind = b"predict-next\0" + self.adapter.encode()
+        kind = b"predict-next\0" + _under(self.adapter)
         return hashlib.sha256(kind + b"".join(map(_sha256, (self.tokens, *self.prompts)))).digest()
 
 
@@ -280,6 +280,11 @@ class Continuations:
 
 Request = ScoreTokens | ScoreTargets | PredictNext | Generate | TrainLora | TrainSoftPrompt
 Answer = TokenStatistics | TargetLikelihoods | NextTokens | Continuations | Trained
+
+
+def _under(adapter: str) -> bytes:
+    """What an adapter adds to a digest; nothing for the model as it is."""
+    return hashlib.sha256(adapter.encode()).digest() if adapter else b""
 
 
 def _sha256(ids: np.ndarray) -> bytes:

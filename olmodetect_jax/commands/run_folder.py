@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from olmodetect_jax.attacks.base import TITLES, Score
 from olmodetect_jax.attacks.registry import ATTACKS
-from olmodetect_jax.errors import DataError, OlmoDetectError, UsageError
-from olmodetect_jax.files import atomic_path, parse_json, remove_temporaries, write_json
+from olmodetect_jax.errors import DataError, UsageError
+from olmodetect_jax.files import atomic_path, folder_lock, parse_json, remove_temporaries, write_json
 from olmodetect_jax.records import Record
 
 # May differ when a run goes on; of a model, a benchmark and texts their digests count, not their paths.
@@ -83,22 +82,13 @@ def records_digest(records: Sequence[Record]) -> str:
     return hashlib.sha256(json.dumps([[r.record_id, r.label, r.text] for r in records]).encode()).hexdigest()
 
 
-@contextmanager
-def run_lock(folder: Path) -> Iterator[None]:
+def run_lock(folder: Path) -> AbstractContextManager[None]:
     """Holds a run folder for one process: two would remove each other's unfinished files.
 
     Raises:
         OlmoDetectError: another process holds it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OlmoDetectError(
-                f"{folder}: another `olmodetect score` is writing there; wait for it to end"
-            ) from None
-        yield
+    return folder_lock(folder, "`olmodetect score`")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -181,6 +181,11 @@ def train(
         checkpoints.keep(step + 1, group.steps, lambda now=(adapters, state, losses): now)
         advance(1)
     host = jax.tree.map(np.asarray, adapters)
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(host)):
+        raise OlmoDetectError(
+            f"{group.requests[0].origin.attack}: after the last step an adapter holds numbers that are not finite; try "
+            "a smaller learning rate"
+        )
     each = [jax.tree.map(lambda a, k=k: a[k], host) for k in range(len(group.names))]
     return each, [losses[: len(own), k] for k, own in enumerate(rates)]
 

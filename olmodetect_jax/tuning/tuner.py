@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from olmodetect_jax.errors import DataError
+from olmodetect_jax.files import folder_lock, remove_temporaries
 from olmodetect_jax.models.sharding import row_parts
 from olmodetect_jax.runtime.progress import progress
 from olmodetect_jax.scoring.kept import Provenance
@@ -83,9 +84,14 @@ class Tuner:
         named = {self._name(request): request for request in requests}
         # Groups follow from all that is asked, not from what is left: a run that goes on trains in the same groups.
         groups = [g for g in self._groups(named) if not all(map(self._adapters.has, g.names))]
-        with progress("Training adapters", sum(g.steps for g in groups), unit="steps") as advance:
-            for group in groups:
-                self._train(group, advance)
+        if groups:
+            with (
+                folder_lock(self._adapters.folder, "training"),
+                progress("Training adapters", sum(g.steps for g in groups), unit="steps") as advance,
+            ):
+                remove_temporaries(self._adapters.folder)
+                for group in groups:
+                    self._train(group, advance)
         answers = {}
         for name, request in named.items():
             losses = self._adapters.read(name).losses

@@ -18,7 +18,7 @@ from olmodetect_jax.models.sharding import leaf_sharding, make_mesh, parse_mesh
 from olmodetect_jax.requests import ScoreTokens, TokenStatistics
 from olmodetect_jax.scoring import scorer as scorer_module
 from olmodetect_jax.scoring.kept import Provenance
-from olmodetect_jax.scoring.planning import Batch, bucket_of, make_plan, padded_ids, padding_share
+from olmodetect_jax.scoring.planning import Batch, bucket_of, make_plan, padded_ids, padding_share, plan_groups
 from olmodetect_jax.scoring.scorer import Scorer
 from olmodetect_jax.scoring.store import Store
 from tests import tolerances as tol
@@ -41,6 +41,15 @@ def as_bytes(answers):
 
 
 LENGTHS = [2, 3, 40, 64, 65, 130, 7, 200, 129, 33, 2, 90]
+
+
+def test_groups_that_cannot_share_a_batch_share_its_shape():
+    """Adapters are read under one by one, in one compiled program a bucket."""
+    groups = [{bytes([g, i]): 40 + 30 * (i % 2) for i in range(n)} for g, n in enumerate((9, 3, 14))]
+    plan = plan_groups(groups, token_budget=512, row_multiple=1)
+    assert len({(b.bucket, b.rows) for b in plan}) == 2
+    assert sorted(d for b in plan for d in b.digests) == sorted(d for g in groups for d in g)
+    assert all(len({d[0] for d in b.digests}) == 1 and len(b.digests) <= b.rows for b in plan)
 
 
 @given(st.lists(st.integers(2, 5000), min_size=1, max_size=60), st.sampled_from([1, 2, 8]), st.randoms())

@@ -13,6 +13,7 @@ from flax import nnx
 from conversion import load_model_directory
 from olmodetect_jax.engine import Engine
 from olmodetect_jax.errors import DataError, OlmoDetectError, StoreError, UsageError
+from olmodetect_jax.files import folder_lock
 from olmodetect_jax.models.lora import attach
 from olmodetect_jax.models.sharding import leaf_sharding, make_mesh
 from olmodetect_jax.models.soft_prompt import prompted_hidden
@@ -67,7 +68,7 @@ def answer(own, *requests):
 
 
 def files(folder):
-    return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file() and not p.name.startswith(".")}
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +200,20 @@ def test_a_target_that_the_architecture_lacks(tmp_path):
     request = lora(4, recipe=dataclasses.replace(LORA, targets=("q_proj", "c_attn")))
     with pytest.raises(UsageError, match="LoRA target 'c_attn': Olmo2 has no such linear map; it has down_proj, "):
         tuner(tmp_path).answer([request])
+
+
+def test_one_training_at_a_time_in_a_folder(tmp_path):
+    own = tuner(tmp_path)
+    with folder_lock(tmp_path, "training"), pytest.raises(OlmoDetectError, match="another training is writing there"):
+        own.answer([lora(4)])
+
+
+def test_an_adapter_that_is_not_finite_is_not_kept(tmp_path, monkeypatch):
+    move = trainer.move
+    monkeypatch.setattr(trainer, "move", lambda a, s, g, r, *rest, **o: move(a, s, g, r * np.inf, *rest, **o))
+    with pytest.raises(OlmoDetectError, match="after the last step an adapter holds numbers that are not finite"):
+        answer(tuner(tmp_path), lora(4, recipe=dataclasses.replace(LORA, epochs=1)))
+    assert not files(tmp_path)
 
 
 def test_a_damaged_adapter_is_named(trained, tmp_path):
