@@ -155,7 +155,7 @@ def score(
     ] = None,
     prompt: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=FILE: your wording of a prompt; guided, general, critique, dcq_quiz or sources."),
+        typer.Option(help="NAME=FILE: your wording of a prompt or the table of sources; another NAME lists all."),
     ] = None,
     quiz: Annotated[
         Path | None, typer.Option(help="What `olmodetect quiz` made, for dcq; the benchmark folder's own if left out.")

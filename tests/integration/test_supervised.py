@@ -60,8 +60,10 @@ def untrainable(monkeypatch):
     monkeypatch.setattr("olmodetect_jax.tuning.tuner.train", lambda *a, **k: pytest.fail("trained again"))
 
 
-def files(folder, pattern="*"):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob(pattern)) if p.is_file()}
+def files(folder):
+    """By name; a lock is not one of them."""
+    found = (p for p in sorted(folder.rglob("*")) if p.is_file() and p.name != ".lock")
+    return {str(p.relative_to(folder)): p.read_bytes() for p in found}
 
 
 def lines(run_folder, attack, subset):
