@@ -156,7 +156,7 @@ def test_what_cannot_run_is_left_out_of_all_and_refused_by_name(run, benchmark, 
         code, _, err = run(*[attack if a == "A" else tmp_path / "named" if a == "O" else a for a in arguments])
         assert code == 2 and f"error: --attacks {attack}: " in err and reason in err
         out = tmp_path / str(place)
-        code, _, err = run(*["all" if a == "A" else out if a == "O" else a for a in arguments], "--limit", 1)
+        code, _, err = run(*["unsupervised" if a == "A" else out if a == "O" else a for a in arguments], "--limit", 1)
         assert code == 0 and f"left out: {title}: " in err and reason in err
         assert set(FIVE.split(",")) - set(manifest_of(out)["attacks"]) == {attack}
     assert not (tmp_path / "named").exists()

@@ -56,8 +56,8 @@ def scored(text, targets, log_prob, mean=None, variance=None):
 
 def statistics_of(ids, logits, function):
     """[T, B=1, V] logits in, three [T-1] arrays out."""
-    targets = jnp.asarray(ids, jnp.int32)[1:, None]
-    return [np.asarray(s)[:, 0] for s in function(jnp.asarray(logits, jnp.float32)[:-1, None], targets)]
+    targets = np.asarray(ids, np.int32)[1:, None]
+    return [np.asarray(s)[:, 0] for s in jax.jit(function)(np.asarray(logits, np.float32)[:-1, None], targets)]
 
 
 @pytest.mark.parametrize("case", cases("logits"), ids=lambda c: c["name"])
@@ -242,10 +242,13 @@ def tiny(golden, tmp_path_factory):
     return load_hf(directory, "float32", lambda path, shape: leaf_sharding(mesh, path, shape)).module(), data
 
 
+@jax.jit
+def _forward(model, ids):
+    return token_statistics(model.hidden(ids)[:, :-1], model.head_kernel(), ids[:, 1:], tile=8)
+
+
 def forward(model, ids):
-    ids = jnp.asarray(ids, jnp.int32)[None]
-    s = jax.jit(lambda m, i: token_statistics(m.hidden(i)[:, :-1], m.head_kernel(), i[:, 1:], tile=8))(model, ids)
-    return [np.asarray(x)[0] for x in s]
+    return [np.asarray(x)[0] for x in _forward(model, np.asarray(ids, np.int32)[None])]
 
 
 def test_tiny_olmo2_unconditional(tiny):

@@ -35,6 +35,11 @@ def logits_of(model, ids):
     return model.hidden(ids) @ model.head_kernel()
 
 
+@jax.jit
+def statistics_of(model, ids):
+    return token_statistics(model.hidden(ids)[:, :-1], model.head_kernel(), ids[:, 1:], tile=4)
+
+
 def test_logits_of_each_text(tiny):
     model, fixtures = tiny
     for name in ("seq0", "seq1", "seq2"):
@@ -46,7 +51,7 @@ def test_statistics_of_each_text(tiny):
     model, fixtures = tiny
     for name in ("seq0", "seq1", "seq2"):
         ids = jnp.asarray(fixtures[f"{name}.input_ids"])[None]
-        got = token_statistics(model.hidden(ids)[:, :-1], model.head_kernel(), ids[:, 1:], tile=4)
+        got = statistics_of(model, ids)
         np.testing.assert_allclose(got.log_prob[0], fixtures[f"{name}.token_logprobs"], atol=tol.TOKEN_LOGPROBS, rtol=0)
         np.testing.assert_allclose(got.mean[0], fixtures[f"{name}.mu"], atol=tol.TOKEN_LOGPROBS, rtol=0)
         np.testing.assert_allclose(
@@ -99,8 +104,9 @@ def test_attention_and_rotation_compute_in_float32():
     cos, sin = rope_tables(jnp.arange(300)[None], 16, 1e4)
     exact = rotate(q.astype(jnp.float32), cos, sin)
     assert (rotate(q, cos, sin) == exact.astype(jnp.bfloat16)).all()
-    wide = causal_attention(*(x.astype(jnp.float32) * (4 if i < 2 else 1) for i, x in enumerate((q, k, v))))
-    narrow = causal_attention(q * 4, k * 4, v)
+    attention = jax.jit(causal_attention)
+    wide = attention(*(x.astype(jnp.float32) * (4 if i < 2 else 1) for i, x in enumerate((q, k, v))))
+    narrow = attention(q * 4, k * 4, v)
     assert narrow.dtype == jnp.bfloat16
     assert np.abs(narrow.astype(jnp.float32) - wide).mean() < 0.003  # bfloat16 scores of this size: 0.02
 
@@ -114,7 +120,8 @@ def test_attention_over_several_chunks_of_queries():
     scores = np.where(np.tri(600, dtype=bool), scores, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
-    np.testing.assert_allclose(causal_attention(q, k, v), np.einsum("bnts,bsnh->btnh", weights, v4), atol=1e-5)
+    got = jax.jit(causal_attention)(q, k, v)
+    np.testing.assert_allclose(got, np.einsum("bnts,bsnh->btnh", weights, v4), atol=1e-5)
 
 
 def test_every_config_field_changes_the_output(golden):
@@ -123,7 +130,8 @@ def test_every_config_field_changes_the_output(golden):
     ids = jnp.arange(12, dtype=jnp.int32)[None]
 
     def output(c):
-        return np.asarray(logits_of(Olmo2(c, rngs=nnx.Rngs(0)), ids))
+        # One program for the weights and what comes of them.
+        return np.asarray(jax.jit(lambda: logits_of(Olmo2(c, rngs=nnx.Rngs(0)), ids))())
 
     base = output(config)
     changes = {

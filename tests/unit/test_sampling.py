@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,13 +13,15 @@ from hypothesis.extra.numpy import arrays
 from olmodetect_jax.generation.sampling import draw, largest, uniforms, warp
 from olmodetect_jax.scoring.statistics import logit_statistics
 
+# As generation runs them: compiled. Of the top p there are too many for a program each.
+warp_top_k, drawn_of = jax.jit(warp, static_argnames=("top_k", "top_p")), jax.jit(draw)
 LOGITS = arrays(np.float32, (2, 24), elements=st.integers(-8, 8).map(lambda n: n / 4))
 
 
 def probabilities(logits, temperature=1.0, top_k=0, top_p=1.0):
     logits = np.asarray(logits, np.float32)
-    warped = np.asarray(warp(jnp.asarray(logits), jnp.full(logits.shape[:-1], temperature, jnp.float32), top_k=top_k,
-                             top_p=top_p), np.float64)  # fmt: skip
+    temperatures = np.full(logits.shape[:-1], temperature, np.float32)
+    warped = np.asarray((warp_top_k if top_p == 1 else warp)(logits, temperatures, top_k=top_k, top_p=top_p), float)
     weights = np.exp(warped - warped.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True)
 
@@ -36,7 +39,7 @@ def test_golden_entropies(golden):
     content = json.loads((golden / "selfcrit_entropy.json").read_text())
     for given_, expected in zip(content["inputs"], content["expected"], strict=True):
         logits = jnp.asarray(given_["logits"], jnp.float32)[None, None]
-        found = -float(logit_statistics(logits, jnp.zeros((1, 1), jnp.int32)).mean[0, 0])
+        found = -float(jax.jit(logit_statistics)(logits, jnp.zeros((1, 1), jnp.int32)).mean[0, 0])
         assert found == pytest.approx(expected["entropy_nats_full_vocabulary"], abs=1e-6, rel=1e-5)
 
 
@@ -64,8 +67,8 @@ def test_largest_is_the_first_of_the_largest(logits):
 
 @given(LOGITS, st.floats(0, 1, exclude_max=True, width=32), st.integers(1, 24))
 def test_no_impossible_token_is_drawn(logits, uniform, k):
-    warped = warp(jnp.asarray(logits), jnp.ones(2, jnp.float32), top_k=k, top_p=1.0)
-    drawn = np.asarray(draw(warped, jnp.full(2, uniform, jnp.float32)))
+    warped = warp_top_k(logits, np.ones(2, np.float32), top_k=k, top_p=1.0)
+    drawn = np.asarray(drawn_of(warped, np.full(2, uniform, np.float32)))
     assert np.isfinite(np.asarray(warped)[np.arange(2), drawn]).all()
 
 
@@ -74,8 +77,8 @@ def test_draws_follow_the_distribution(size):
     """Uniform numbers on a grid: every token comes as often as its probability says, to one step of the grid."""
     logits = np.random.default_rng(size).normal(0, 2, size).astype(np.float32)
     steps = 20_000
-    uniform = jnp.asarray((np.arange(steps) + 0.5) / steps, jnp.float32)
-    drawn = np.concatenate([np.asarray(draw(jnp.broadcast_to(jnp.asarray(logits), (len(u), size)), u))
+    uniform = ((np.arange(steps) + 0.5) / steps).astype(np.float32)
+    drawn = np.concatenate([np.asarray(drawn_of(np.broadcast_to(logits, (len(u), size)), u))
                             for u in np.split(uniform, 20)])  # fmt: skip
     frequency = np.bincount(drawn, minlength=size) / steps
     np.testing.assert_allclose(frequency, probabilities(logits), atol=1.5 / steps)

@@ -9,6 +9,8 @@ from olmodetect_jax.models.sharding import RULES, make_mesh
 from olmodetect_jax.scoring.statistics import logit_statistics, released_statistics, sizes, token_statistics
 from tests import tolerances as tol
 
+tiled = jax.jit(token_statistics, static_argnames=("tile", "group"))
+
 
 def in_float64(hidden, head, targets):
     logits = np.asarray(hidden, np.float64) @ np.asarray(head, np.float64)
@@ -30,7 +32,7 @@ def inputs(B, T, D, V, scale=1.0):
 @pytest.mark.parametrize(("tile", "group"), [(10_000, None), (6, None), (6, 2), (1, 1), (12, 4)])
 def test_tiles_and_groups_do_not_matter(V, tile, group):
     hidden, head, targets = inputs(2, 12, 8, V)
-    got = token_statistics(hidden, head, targets, tile=tile, group=group)
+    got = tiled(hidden, head, targets, tile=tile, group=group)
     for g, e in zip(got, in_float64(hidden, head, targets), strict=True):
         np.testing.assert_allclose(g, e, rtol=tol.LAYOUT, atol=tol.LAYOUT)
 
@@ -40,7 +42,7 @@ def test_variance_of_a_nearly_uniform_model_keeps_its_digits(scale):
     """E[x²] - E[x]² in float32 is off by a factor of 30 and more here, and can be negative."""
     logits = jax.random.normal(jax.random.key(1), (1, 3, 100_352)) * scale
     targets = jnp.zeros((1, 3), jnp.int32)
-    got = logit_statistics(logits, targets).variance
+    got = jax.jit(logit_statistics)(logits, targets).variance
     exact = np.asarray(logits, np.float64)
     p = np.exp(exact - exact.max(-1, keepdims=True))
     p /= p.sum(-1, keepdims=True)
@@ -60,7 +62,7 @@ def test_variance_is_taken_about_the_mean():
 
 def test_bfloat16_inputs_are_accumulated_in_float32():
     hidden, head, targets = (x.astype(jnp.bfloat16) if x.dtype == jnp.float32 else x for x in inputs(2, 4, 64, 512))
-    got = token_statistics(hidden, head, targets, tile=8)
+    got = tiled(hidden, head, targets, tile=8)
     for g, e in zip(got, in_float64(hidden.astype(jnp.float32), head.astype(jnp.float32), targets), strict=True):
         np.testing.assert_allclose(g, e, atol=1e-3, rtol=1e-3)  # rounded logits would be off by 0.05
 
@@ -68,8 +70,9 @@ def test_bfloat16_inputs_are_accumulated_in_float32():
 def test_released_statistics_round_the_logits_first_and_everything_after():
     logits = jax.random.normal(jax.random.key(3), (5, 2, 300)) * 4
     targets = jnp.zeros((5, 2), jnp.int32)
-    got = released_statistics(logits, targets)
-    for a, b in zip(got, released_statistics(logits.astype(jnp.bfloat16).astype(jnp.float32), targets), strict=True):
+    released = jax.jit(released_statistics)
+    got = released(logits, targets)
+    for a, b in zip(got, released(logits.astype(jnp.bfloat16).astype(jnp.float32), targets), strict=True):
         assert (a == b).all()
         assert (a == a.astype(jnp.bfloat16).astype(jnp.float32)).all()
 

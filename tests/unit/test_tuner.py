@@ -1,6 +1,7 @@
 """The tuner around the trainer: groups, adapters that are kept and found, resuming, and scoring under an adapter."""
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from olmodetect_jax.models.sharding import leaf_sharding, make_mesh
 from olmodetect_jax.models.soft_prompt import prompted_hidden
 from olmodetect_jax.requests import PredictNext, ScoreTokens
 from olmodetect_jax.scoring.kept import Provenance
+from olmodetect_jax.scoring.planning import padded_ids
 from olmodetect_jax.training import LoraRecipe, Origin, SoftPromptRecipe, TrainLora, TrainSoftPrompt
 from olmodetect_jax.tuning import trainer
 from olmodetect_jax.tuning.lora import start
@@ -238,9 +240,16 @@ def test_scoring_under_an_adapter(trained):
     _, model = base()
     adapter, scaling = engine.tuner.load(answers[0].name)
     assert scaling == 2
-    plain = [jax.nn.log_softmax(model.hidden(jnp.asarray(ids[None])) @ model.head_kernel())[0] for ids in own]
-    attach(model, adapter, scaling=scaling)
-    tuned = [jax.nn.log_softmax(model.hidden(jnp.asarray(ids[None])) @ model.head_kernel())[0] for ids in own]
+    graph, params = nnx.split(model)
+
+    @jax.jit
+    def both(params, adapter, ids):
+        model = nnx.merge(graph, params)
+        plain = jax.nn.log_softmax(model.hidden(ids) @ model.head_kernel())
+        attach(model, adapter, scaling=scaling)
+        return plain, jax.nn.log_softmax(model.hidden(ids) @ model.head_kernel())
+
+    plain, tuned = both(params, adapter, padded_ids(own, len(own), 20))
     for i, ids in enumerate(own):
         at = np.arange(len(ids) - 1), ids[1:]
         np.testing.assert_allclose(got[asked[i].digest].log_prob, np.asarray(plain[i])[at], atol=LAYOUT)
@@ -258,9 +267,15 @@ def test_scoring_after_a_soft_prompt(trained):
     got = engine.answer([*whole, *after])
     _, model = base()
     prompt, _ = engine.tuner.load(name)
-    for ids, text, ask in zip(own, whole, after, strict=True):
-        padded = jnp.asarray(np.append(ids, 0)[None])
-        log_p = np.asarray(jax.nn.log_softmax(prompted_hidden(model, prompt, padded) @ model.head_kernel()))[0]
+    graph, params = nnx.split(model)
+
+    @jax.jit
+    def read(params, prompt, ids):
+        model = nnx.merge(graph, params)
+        return jax.nn.log_softmax(prompted_hidden(model, prompt, ids) @ model.head_kernel())
+
+    found = np.asarray(read(params, prompt, padded_ids(own, len(own), 21)))
+    for ids, text, ask, log_p in zip(own, whole, after, found, strict=True):
         assert got[text.digest].log_prob.shape == (len(ids),)  # the first token is scored too
         np.testing.assert_allclose(got[text.digest].log_prob, log_p[np.arange(len(ids)), ids], atol=LAYOUT)
         np.testing.assert_allclose(got[ask.digest].log_prob, log_p[len(ids), tokens][None], atol=LAYOUT)
@@ -287,17 +302,18 @@ def test_dropout_has_a_mask_for_each_step_layer_and_linear_map():
     adapter = jax.tree.map(jnp.asarray, start(model, LORA, jnp.float32))
     adapter = {name: {"A": u["A"], "B": jnp.ones_like(u["B"])} for name, u in adapter.items()}
     ids = jnp.asarray(texts(1, 3)[0][None])
+    graph, params = nnx.split(model)
 
-    def hidden(**options):
-        _, fresh = base()
-        attach(fresh, adapter, scaling=1.0, **options)
-        keys = fresh.blocks.q_proj.keys
-        return fresh.hidden(ids), None if keys is None else jax.random.key_data(keys[...])
+    @functools.partial(jax.jit, static_argnames=("dropout",))
+    def hidden(params, key, dropout):
+        fresh = nnx.merge(graph, params)
+        attach(fresh, adapter, scaling=1.0, dropout=dropout, key=key)
+        return fresh.hidden(ids), jax.random.key_data(fresh.blocks.q_proj.keys[...])
 
-    off, _ = hidden()
-    first, keys = hidden(dropout=0.5, key=jax.random.key(0))
-    second, _ = hidden(dropout=0.5, key=jax.random.key(1))
-    again, _ = hidden(dropout=0.5, key=jax.random.key(0))
+    off, _ = hidden(params, jax.random.key(0), 0.0)
+    first, keys = hidden(params, jax.random.key(0), 0.5)
+    second, _ = hidden(params, jax.random.key(1), 0.5)
+    again, _ = hidden(params, jax.random.key(0), 0.5)
     np.testing.assert_array_equal(first, again)
     assert len(np.unique(np.asarray(keys), axis=0)) == len(keys) == 2
     assert np.abs(first - second).max() > 1e-3 and np.abs(first - off).max() > 1e-3

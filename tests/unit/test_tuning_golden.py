@@ -1,6 +1,7 @@
 """Training against the golden runs of FSD and MIA-Tuner (PyTorch, float32), and the random numbers behind them."""
 
 import dataclasses
+import functools
 import json
 import types
 from pathlib import Path
@@ -11,12 +12,14 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from jax.sharding import Mesh
 from safetensors.numpy import load_file
 
 from conversion import load_model_directory
 from olmodetect_jax.models.lora import attach
-from olmodetect_jax.models.sharding import leaf_sharding, make_mesh
+from olmodetect_jax.models.sharding import AXES, leaf_sharding
 from olmodetect_jax.models.soft_prompt import hidden_after_prompt
+from olmodetect_jax.scoring.planning import padded_ids
 from olmodetect_jax.training import LoraRecipe, Origin, SoftPromptRecipe, TrainLora, TrainSoftPrompt
 from olmodetect_jax.tuning.checkpoints import Checkpoints
 from olmodetect_jax.tuning.draws import lora_starts, permutation
@@ -60,7 +63,23 @@ def nested(tensors, prefix, recipe):
 
 @pytest.fixture(scope="module")
 def mesh():
-    return make_mesh()
+    """One place: other meshes are tested with the tuner."""
+    return Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), AXES)
+
+
+@functools.partial(jax.jit, static_argnames=("graph", "scaling"))
+def tuned_log_probs(params, adapter, ids, *, graph, scaling):
+    model = nnx.merge(graph, params)
+    attach(model, adapter, scaling=scaling)
+    log_p = jax.nn.log_softmax(model.hidden(ids) @ model.head_kernel())
+    return jnp.take_along_axis(log_p[:, :-1], ids[:, 1:, None], axis=2)[..., 0]
+
+
+@functools.partial(jax.jit, static_argnames=("graph",))
+def logits_after(params, prompt, ids, lengths, *, graph):
+    model = nnx.merge(graph, params)
+    hidden = hidden_after_prompt(model, prompt, ids)
+    return jnp.take_along_axis(hidden, lengths[:, None, None], axis=1)[:, 0] @ model.head_kernel()
 
 
 def test_permutations_are_those_of_torch():
@@ -111,12 +130,11 @@ def test_fsd_course(name, mesh, tmp_path):
     assert_tensors(trained, tensors, f"after_step{len(expected)}.", tolerance)
 
     # The tuned model's own numbers.
-    model = nnx.merge(graph, params)
-    attach(model, jax.tree.map(jnp.asarray, trained), scaling=loss.scaling)
+    padded = padded_ids([np.array(ids, np.int32) for ids in facts["eval_ids"]], len(facts["eval_ids"]), 32)
+    log_p = tuned_log_probs(params, trained, padded, graph=graph, scaling=loss.scaling)
     for i, ids in enumerate(facts["eval_ids"]):
-        logits = model.hidden(jnp.asarray([ids], jnp.int32))[0, :-1] @ model.head_kernel()
-        log_p = jax.nn.log_softmax(logits)[jnp.arange(len(ids) - 1), jnp.asarray(ids[1:])]
-        np.testing.assert_allclose(log_p, tensors[f"eval{i}.ft_token_logprobs"], atol=tolerance["token_logprobs"])
+        expected = tensors[f"eval{i}.ft_token_logprobs"]
+        np.testing.assert_allclose(log_p[i, : len(ids) - 1], expected, atol=tolerance["token_logprobs"])
 
 
 def assert_tensors(adapter, tensors, prefix, tolerance):
@@ -167,11 +185,11 @@ def test_mia_tuner_course(rows, mesh, tmp_path):
     np.testing.assert_allclose(losses, [s["total"] for s in facts["steps"]], atol=tolerance["step_loss"])
     np.testing.assert_allclose(trained, tensors[f"after_step{len(losses)}.soft_prompt"], atol=tolerance["tensors_atol"])
     if rows == 8:
-        model = nnx.merge(graph, params)
+        asked = [np.array(ids, np.int32) for ids in facts["eval_prompt_ids"]]
+        lengths = np.array([len(ids) for ids in asked])
         for key, prompt in (("eval_before", begin), ("eval_after", trained)):
-            for ids, expected in zip(facts["eval_prompt_ids"], facts[key], strict=True):
-                hidden = hidden_after_prompt(model, jnp.asarray(prompt), jnp.asarray([ids], jnp.int32))
-                logits = (hidden @ model.head_kernel())[0, len(ids)]
+            found = logits_after(params, prompt, padded_ids(asked, len(asked), 32), lengths, graph=graph)
+            for logits, expected in zip(found, facts[key], strict=True):
                 for id_, name in ((recipe.yes, "logit_yes"), (recipe.no, "logit_no")):
                     np.testing.assert_allclose(logits[id_], expected[name], atol=tolerance["logits"])
 
