@@ -32,6 +32,11 @@ class Subset:
     variants: bool
     representative: tuple[str, ...]
 
+    @property
+    def sized(self) -> bool:
+        """Whether it has its own texts for each model size."""
+        return "{" in self.folder + "".join(self.files)
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -70,24 +75,40 @@ class Tree:
         Raises:
             UsageError: the subset depends on the model's size and none was given.
         """
-        templated = "{" in subset.folder + "".join(subset.files)
-        if templated and size not in self.size_pairs:
+        names = self._names(subset, size)
+        return [
+            (
+                self.path(root, subset, file, label, split=split, variant=variant, size=size),
+                label,
+                file.format(**names) if len(subset.files) > 1 else "",
+            )
+            for label in (MEMBER, NON_MEMBER)
+            for file in subset.files
+        ]
+
+    def path(
+        self, root: Path, subset: Subset, file: str, label: int, *, split: str, variant: str, size: str | None
+    ) -> Path:
+        """Where one class of one file of a subset lies; non-members are the same for both variants.
+
+        Raises:
+            UsageError: the subset depends on the model's size and none was given.
+        """
+        names = self._names(subset, size)
+        name = file.format(**names)
+        folder = root / subset.folder.format(**names)
+        if label == NON_MEMBER:
+            return folder / "non-member" / split / f"non-member_{name}_{split}.jsonl"
+        below, suffix = (Path(variant), f"_{variant}") if subset.variants else (Path(), "")
+        return folder / "member" / below / split / f"member_{name}{suffix}_{split}.jsonl"
+
+    def _names(self, subset: Subset, size: str | None) -> dict[str, str | None]:
+        if subset.sized and size not in self.size_pairs:
             raise UsageError(
                 f"subset {subset.id} has its own texts for each model size: give --size, one of "
                 f"{', '.join(self.size_pairs)}"
             )
-        names = {"size": size, "pair": self.size_pairs.get(size or "")}
-        folder = root / subset.folder.format(**names)
-        members, non_members = [], []
-        for template in subset.files:
-            name = template.format(**names)
-            side = name if len(subset.files) > 1 else ""
-            below, suffix = (Path(variant), f"_{variant}") if subset.variants else (Path(), "")
-            member = folder / "member" / below / split / f"member_{name}{suffix}_{split}.jsonl"
-            non_member = folder / "non-member" / split / f"non-member_{name}_{split}.jsonl"
-            members.append((member, MEMBER, side))
-            non_members.append((non_member, NON_MEMBER, side))
-        return members + non_members
+        return {"size": size, "pair": self.size_pairs.get(size or "")}
 
 
 def load_tree(name: str) -> Tree:
@@ -100,11 +121,23 @@ def load_tree(name: str) -> Tree:
     if name not in known:
         raise one_of("benchmark tree", name, known)
     path = config_path("benchmark", f"{name}.yaml")
-    value = load_yaml(path)
+    return parse_tree(load_yaml(path), path)
+
+
+def parse_tree(value: Any, where: Path) -> Tree:
+    """The tree that a mapping describes.
+
+    Args:
+        value: as in a file of `configs/benchmark`.
+        where: the file it comes from, for messages.
+
+    Raises:
+        UsageError: it describes none.
+    """
     try:
         return _tree(value)
-    except (KeyError, TypeError) as error:
-        raise UsageError(f"{path}: not a benchmark tree: {error!r}") from None
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UsageError(f"{where}: not a benchmark tree: {error!r}") from None
 
 
 def _tree(value: Any) -> Tree:
@@ -133,10 +166,10 @@ def _subset(value: Any, domain: str, stage: str) -> Subset:
 
 
 def tree_of(root: Path) -> Tree:
-    """The tree of a benchmark folder: the one its `benchmark.yaml` names, else the paper's.
+    """The tree of a benchmark folder: the one its `benchmark.yaml` names or describes, else the paper's.
 
     Raises:
-        UsageError: the folder does not exist, or its `benchmark.yaml` names no known tree.
+        UsageError: the folder does not exist, or its `benchmark.yaml` names no known tree and describes none.
     """
     if not root.is_dir():
         raise UsageError(f"{root}: no such benchmark folder")
@@ -144,9 +177,10 @@ def tree_of(root: Path) -> Tree:
     if not marker.exists():
         return load_tree("olmo2")
     value = load_yaml(marker)
-    if not isinstance(value, dict) or not isinstance(value.get("tree"), str):
-        raise UsageError(f"{marker}: expected one field, tree: NAME")
-    return load_tree(value["tree"])
+    tree = value.get("tree") if isinstance(value, dict) else None
+    if not isinstance(tree, (str, dict)):
+        raise UsageError(f"{marker}: expected one field, tree: NAME, or a tree as `olmodetect build` writes it")
+    return load_tree(tree) if isinstance(tree, str) else parse_tree(tree, marker)
 
 
 def read_benchmark(

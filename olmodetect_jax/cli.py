@@ -13,7 +13,8 @@ from typing import Annotated
 
 import typer
 
-from olmodetect_jax import __version__
+from olmodetect_jax import __version__, cli_construction
+from olmodetect_jax.commands.words import benchmark_folder, ids, model_folder
 from olmodetect_jax.errors import OlmoDetectError
 
 app = typer.Typer(
@@ -32,24 +33,6 @@ Dtype = Annotated[str, typer.Option(help="float32 or bfloat16: of weights and ac
 Mesh = Annotated[str | None, typer.Option(help="data=N,fsdp=N,tensor=N; all devices on data if left out.")]
 Runs = Annotated[list[Path], typer.Argument(help="Run folders of `olmodetect score`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-
-
-def _model(path: Path) -> Path:
-    """The word `sample` stands for the embedded model, unless there is a folder of that name."""
-    from olmodetect_jax import sample
-
-    return sample.model_directory() if str(path) == "sample" and not path.exists() else path
-
-
-def _benchmark(path: Path | None) -> Path | None:
-    from olmodetect_jax import sample
-
-    return sample.benchmark_directory() if str(path) == "sample" and not Path("sample").exists() else path
-
-
-def _ids(text: str | None) -> list[str] | None:
-    """What stands between commas; None for None."""
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 @app.callback(invoke_without_command=True)
@@ -94,7 +77,7 @@ def convert(
     from olmodetect_jax.models.sharding import leaf_sharding, make_mesh, parse_mesh
 
     places = make_mesh(parse_mesh(mesh) if mesh is not None else None)
-    model = run(_model(hf_dir), out, check_dtype(dtype), lambda path, shape: leaf_sharding(places, path, shape))
+    model = run(model_folder(hf_dir), out, check_dtype(dtype), lambda path, shape: leaf_sharding(places, path, shape))
     print(f"{out}: {model.name}, {dtype}, weights {model.weights_digest[:12]}")
 
 
@@ -112,7 +95,7 @@ def export(
     from conversion.export import export_hf
     from olmodetect_jax.commands.options import check_dtype
 
-    model = _model(model)
+    model = model_folder(model)
     loaded = load_model_directory(model)
     export_hf(loaded, out, dtype and check_dtype(dtype), source=model)
     print(f"{out}: {loaded.name}, {dtype or loaded.dtype}")
@@ -195,11 +178,12 @@ def score(
     from olmodetect_jax.commands.score import score as run
 
     options = ScoreOptions(
-        model=_model(model), out=out, benchmark=_benchmark(benchmark), texts=texts, reference=reference, dev=dev,
+        model=model_folder(model), out=out, benchmark=benchmark_folder(benchmark), texts=texts, reference=reference,
+        dev=dev,
         attacks=attacks, setting=setting, protocol=protocol, settings=tuple(changes or ()), dtype=dtype,
         hyperparameters=hyperparameters, em_mia_limit=em_mia_limit, generation_limit=generation_limit, quiz=quiz,
         prompts=tuple(prompt or ()), neighbours=neighbours, split=split, variant=variant, size=size, adapters=adapters,
-        subsets=_ids(subsets), limit=limit, mesh=mesh, token_budget=token_budget, frequencies=frequencies,
+        subsets=ids(subsets), limit=limit, mesh=mesh, token_budget=token_budget, frequencies=frequencies,
     )  # fmt: skip
     scores = run(options)
     found = [s for column in scores.values() for s in column]
@@ -309,7 +293,7 @@ def frequencies(
     """
     from olmodetect_jax.commands.frequencies import frequencies as run
 
-    table = run(texts, _model(model), out, max_tokens=max_tokens)
+    table = run(texts, model_folder(model), out, max_tokens=max_tokens)
     print(f"{out}: {table.documents} documents, {table.counts.sum()} tokens")
 
 
@@ -334,7 +318,7 @@ def neighbours(
     from olmodetect_jax.commands.neighbours import make_neighbours
 
     made = make_neighbours(
-        _benchmark(texts), filler, out, seed_rule=seed_rule, window=window, size=size, subsets=_ids(subsets)
+        benchmark_folder(texts), filler, out, seed_rule=seed_rule, window=window, size=size, subsets=ids(subsets)
     )
     print(f"{out}: neighbours of {len(made.by_key)} texts; next: olmodetect score --neighbours {out}")
 
@@ -372,8 +356,8 @@ def quiz(
     from olmodetect_jax.errors import UsageError
 
     options = QuizOptions(
-        model=model, from_model=from_model and _model(from_model), perturber=perturber, imported=imported,
-        prompt=prompt, price_in=price_in, price_out=price_out, size=size, subsets=_ids(subsets), dtype=dtype, mesh=mesh,
+        model=model, from_model=from_model and model_folder(from_model), perturber=perturber, imported=imported,
+        prompt=prompt, price_in=price_in, price_out=price_out, size=size, subsets=ids(subsets), dtype=dtype, mesh=mesh,
     )  # fmt: skip
 
     def confirm(question: str) -> bool:
@@ -384,8 +368,11 @@ def quiz(
         except typer.Abort:
             raise UsageError("nobody answers the question; add --yes to send the texts without it") from None
 
-    made = make_quiz(_benchmark(texts), out, options, confirm=confirm)
+    made = make_quiz(benchmark_folder(texts), out, options, confirm=confirm)
     print(f"{out}: quizzes of {len(made.by_key)} texts; next: olmodetect score --quiz {out}")
+
+
+cli_construction.register(app)
 
 
 @app.command()

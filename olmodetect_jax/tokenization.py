@@ -189,6 +189,14 @@ class Tokenizer:
             )
         return encoded
 
+    def bare_ids(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """All ids of each text, without any that the tokenizer adds of its own (construction spec, fact 1).
+
+        Returns:
+            [T] uint32 each; not remembered.
+        """
+        return [np.asarray(e.ids, np.uint32) for e in self._encode(texts, add_special_tokens=False)]
+
     def _encode(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[Encoding]:
         try:
             return self._fast.encode_batch(texts, add_special_tokens=add_special_tokens)
