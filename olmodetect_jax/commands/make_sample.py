@@ -20,6 +20,7 @@ from olmodetect_jax.attacks.frequencies import FILE_NAME as TABLE
 from olmodetect_jax.attacks.frequencies import build_table
 from olmodetect_jax.attacks.generative import GENERATIVE
 from olmodetect_jax.attacks.hyperparameters import search_space
+from olmodetect_jax.commands.build import build_benchmark
 from olmodetect_jax.commands.options import ScoreOptions
 from olmodetect_jax.commands.quiz import QuizOptions, make_quiz
 from olmodetect_jax.commands.score import score
@@ -29,11 +30,11 @@ from olmodetect_jax.commands.tuned import FILE_NAME as HYPERPARAMETERS
 from olmodetect_jax.commands.tuned import load_tuned
 from olmodetect_jax.evaluation.tables import evaluate
 from olmodetect_jax.evaluation.tuning import FILE_NAME as TUNING
-from olmodetect_jax.files import write_json
+from olmodetect_jax.files import config_path, write_json
 from olmodetect_jax.models.olmo2 import Olmo2Config
 from olmodetect_jax.models.registry import FAMILIES
 from olmodetect_jax.runtime.progress import progress
-from olmodetect_jax.sample.benchmark import write_data
+from olmodetect_jax.sample.benchmark import write_data, write_pools
 from olmodetect_jax.sample.data import SampleData, build_data
 from olmodetect_jax.tokenization import Tokenizer
 from olmodetect_jax.tuning.pretrain import Recipe, Stage, train
@@ -86,6 +87,7 @@ def make_sample(sources: Path, out: Path, recipe: Recipe = RECIPE) -> dict[str, 
         made = Path(folder) / "sample"
         data = build_data(sources)
         write_data(data, made)
+        build_sample(data, made / "benchmark")
         losses, digest = _train_model(data, made / sample.MODEL, recipe)
         facts = {
             "recipe": dataclasses.asdict(recipe),
@@ -101,6 +103,23 @@ def make_sample(sources: Path, out: Path, recipe: Recipe = RECIPE) -> dict[str, 
             shutil.rmtree(out / name, ignore_errors=True)
         shutil.copytree(made, out, dirs_exist_ok=True)
     return facts
+
+
+def build_sample(data: SampleData, out: Path) -> dict[str, Any]:
+    """Builds the sample's benchmark from its pools and training texts, as a user would.
+
+    Args:
+        data: the sample's.
+        out: folder to make.
+
+    Returns:
+        What `construction.json` says.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        sources = Path(folder) / "sources"
+        write_pools(data, sources)
+        config = config_path("construction", "sample.yaml")
+        return build_benchmark(config, out, sources=sources, work=Path(folder) / "work")
 
 
 def _train_model(data: SampleData, directory: Path, recipe: Recipe) -> tuple[dict[str, Any], str]:

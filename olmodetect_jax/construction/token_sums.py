@@ -25,14 +25,24 @@ def exchange_towards(lengths: np.ndarray, chosen: np.ndarray, target: float) -> 
     inside[chosen] = True
     while True:
         gap = target - int(lengths[inside].sum())
-        found = _best_exchange(lengths, inside, gap)
+        found = best_exchange(lengths, inside, gap)
         if found is None:
             return np.flatnonzero(inside)
         out, into = found
         inside[out], inside[into] = False, True
 
 
-def _best_exchange(lengths: np.ndarray, inside: np.ndarray, gap: float) -> tuple[int, int] | None:
+def best_exchange(lengths: np.ndarray, inside: np.ndarray, gap: float) -> tuple[int, int] | None:
+    """The exchange that comes nearest to making up for a gap.
+
+    Args:
+        lengths: [N] int64.
+        inside: [N] bool, the chosen records.
+        gap: tokens that are missing.
+
+    Returns:
+        Positions out and in, or None if no exchange makes the gap smaller.
+    """
     members, others = np.flatnonzero(inside), np.flatnonzero(~inside)
     if not len(members) or not len(others):
         return None

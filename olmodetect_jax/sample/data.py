@@ -1,4 +1,4 @@
-"""All of the sample's data, made from the source documents: tokenizer, training texts, reference texts, records."""
+"""All of the sample's data, made from the source documents: tokenizer, training texts, reference texts, pools."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from olmodetect_jax.benchmark import load_tree
-from olmodetect_jax.records import MEMBER, NON_MEMBER
 from olmodetect_jax.sample.candidates import Candidate, make_candidates
 from olmodetect_jax.sample.pools import (
-    DEV_RECORDS,
     MAX_TOKENS,
     MIN_POOL,
     MIN_TOKENS,
     NGRAM,
-    RECORDS,
     SHARES,
     Pools,
-    choose_pairs,
     drop_overlapping,
     limit_lengths,
     split_parts,
@@ -32,8 +28,6 @@ from olmodetect_jax.sample.tokenizer import VOCABULARY, count_tokens, train_toke
 
 TREE = "sample"
 
-RecordFile = tuple[str, int, str]  # subset id, label, split
-
 
 @dataclass(frozen=True)
 class SampleData:
@@ -42,14 +36,12 @@ class SampleData:
     Attributes:
         tokenizer: content of `tokenizer.json`.
         pools: each subset's texts by the part they play.
-        records: the benchmark's lines, by (subset, label, split).
         counts: by subset, what was seen, kept, dropped and moved.
         source_digests: SHA-256 of each subset's source documents.
     """
 
     tokenizer: str
     pools: Mapping[str, Pools]
-    records: Mapping[RecordFile, tuple[dict[str, Any], ...]]
     counts: Mapping[str, Mapping[str, int]]
     source_digests: Mapping[str, str]
 
@@ -73,8 +65,9 @@ class SampleData:
         parts["tokenizer"] = hashlib.sha256(self.tokenizer.encode("utf-8")).hexdigest()
         parts |= {f"training/{stage}": _digest(texts) for stage, texts in self.stages}
         parts["reference"] = _digest(self.reference_texts)
-        for (subset, label, split), records in self.records.items():
-            parts[f"benchmark/{subset}/{'member' if label == MEMBER else 'non-member'}/{split}"] = _digest(records)
+        for subset, pools in self.pools.items():
+            for name, part in (("members", pools.members), ("non_members", pools.non_members)):
+                parts[f"pools/{subset}/{name}"] = _digest(pool_record(c) for c in part)
         return parts
 
     def recipe(self) -> dict[str, Any]:
@@ -85,8 +78,6 @@ class SampleData:
             "min_tokens": MIN_TOKENS,
             "max_tokens": MAX_TOKENS,
             "overlap_words": NGRAM,
-            "records_of_each_class": RECORDS,
-            "dev_records_of_each_class": DEV_RECORDS,
             "min_pool": MIN_POOL,
             "shares": SHARES,
         }
@@ -108,12 +99,11 @@ def build_data(sources: Path) -> SampleData:
     parts = {s: split_parts(s, [c for c in kept if c.subset == s]) for s in SUBSETS}
     tokenizer = train_tokenizer(c.text for p in parts.values() for c in (*p.members, *p.reference))
 
-    pools, records, counts = {}, {}, {}
+    pools, counts = {}, {}
     for subset in SUBSETS:
         texts = parts[subset].texts
         n_tokens = dict(zip((c.id for c in texts), count_tokens(tokenizer, [c.text for c in texts]), strict=True))
         pools[subset] = limit_lengths(parts[subset], n_tokens)
-        records |= _records(subset, choose_pairs(pools[subset], n_tokens))
         counts[subset] = {
             "documents": len(documents[subset]),
             "candidates": len(candidates[subset]),
@@ -123,7 +113,7 @@ def build_data(sources: Path) -> SampleData:
             "reference_tokens": sum(n_tokens[c.id] for c in pools[subset].reference),
         }
     digests = {s: _digest([[d.id, d.source, d.fields] for d in documents[s]]) for s in SUBSETS}
-    return SampleData(tokenizer, pools, records, counts, digests)
+    return SampleData(tokenizer, pools, counts, digests)
 
 
 def _length_counts(before: Pools, after: Pools) -> dict[str, int]:
@@ -134,17 +124,8 @@ def _length_counts(before: Pools, after: Pools) -> dict[str, int]:
     }
 
 
-def _records(subset: str, pairs: list[tuple[Candidate, Candidate]]) -> dict[RecordFile, tuple[dict[str, Any], ...]]:
-    splits = {"dev": pairs[:DEV_RECORDS], "test": pairs[DEV_RECORDS:]}
-    sides = ((MEMBER, 0), (NON_MEMBER, 1))
-    return {
-        (subset, label, split): tuple(_record(pair[side]) for pair in part)
-        for label, side in sides
-        for split, part in splits.items()
-    }
-
-
-def _record(candidate: Candidate) -> dict[str, Any]:
+def pool_record(candidate: Candidate) -> dict[str, Any]:
+    """A candidate as a line of its pool's file."""
     return {"text": candidate.text, "id": candidate.id, **candidate.metadata}
 
 

@@ -1,4 +1,4 @@
-"""From candidate texts to pools: what is trained on, what is held out, and which texts of both become records."""
+"""From candidate texts to pools: what is trained on, what is held out, and what is kept apart from both."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-from scipy.optimize import linear_sum_assignment
-
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.sample.candidates import Candidate
 from olmodetect_jax.sample.seeding import chance
 
 MIN_TOKENS, MAX_TOKENS = 60, 256
-RECORDS, DEV_RECORDS, MIN_POOL = 100, 10, 150  # of each class in a subset
+MIN_POOL = 150  # texts of each class in a subset
 NGRAM = 13
-MAX_GAP = 3  # tokens between the two texts of a pair
 _WORD = re.compile(r"\w+")
 
 # Shares of a subset's texts (what is left goes to the reference): sized for about 180 texts of each class, so that a
@@ -121,32 +117,5 @@ def limit_lengths(pools: Pools, n_tokens: Mapping[str, int]) -> Pools:
     return Pools(members, non_members, reference)
 
 
-def choose_pairs(pools: Pools, n_tokens: Mapping[str, int]) -> list[tuple[Candidate, Candidate]]:
-    """Pairs members with non-members of their length and chooses 100 pairs by hash.
-
-    The pairing makes the gaps' sum the least; pairs more than 3 tokens apart are left out. So both classes have the
-    same lengths, and any prefix of the list is such a sample too.
-
-    Returns:
-        (member, non-member) pairs, in the order of the non-members' hashes.
-
-    Raises:
-        DataError: fewer than 100 pairs are close enough.
-    """
-    members, non_members = (sorted(side, key=_order) for side in (pools.members, pools.non_members))
-    lengths = [np.array([n_tokens[c.id] for c in side]) for side in (non_members, members)]
-    gaps = np.abs(lengths[0][:, None] - lengths[1][None, :])
-    pairs = [
-        (members[m], non_members[n]) for n, m in zip(*linear_sum_assignment(gaps), strict=True) if gaps[n, m] <= MAX_GAP
-    ]
-    if len(pairs) < RECORDS:
-        raise DataError(f"{pools.texts[0].subset}: {len(pairs)} pairs of like length, {RECORDS} needed")
-    return pairs[:RECORDS]
-
-
 def _id(candidate: Candidate) -> str:
     return candidate.id
-
-
-def _order(candidate: Candidate) -> float:
-    return chance("choose", candidate.subset, candidate.id)

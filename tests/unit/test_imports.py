@@ -22,11 +22,12 @@ ALLOWED = {
     "tokenization": BASE | {"chat"},
     "benchmark": BASE | {"records"},
     "chat": BASE,
+    "construction": BASE | {"records", "benchmark"},
     "neighbours": DATA,
     "quiz": DATA,
     "attacks": DATA | {"neighbours", "quiz"},
     "evaluation": DATA | {"attacks"},
-    "report": DATA | {"attacks", "evaluation"},
+    "report": DATA | {"attacks", "evaluation", "construction"},
     "runtime": BASE,
     "models": BASE,
     "scoring": BASE | {"requests", "training", "models", "runtime"},
@@ -37,6 +38,7 @@ ALLOWED = {
     "sample": DATA | {"attacks", "tuning", "conversion", "runtime", "models"},
     "commands": None,  # commands and the command line may use everything below them
     "cli": None,
+    "cli_construction": None,
     "__main__": {"cli"},
     "__init__": set(),
 }
