@@ -9,9 +9,12 @@ from typing import Any
 
 from olmodetect_jax.commands.index import open_indices
 from olmodetect_jax.construction.build import Builder
-from olmodetect_jax.construction.config import load_build_config
+from olmodetect_jax.construction.config import BuildConfig, load_build_config
 from olmodetect_jax.construction.filtering import Filter
+from olmodetect_jax.construction.index.base import NgramIndex
 from olmodetect_jax.construction.layout import tree_description, tree_of_config
+from olmodetect_jax.construction.overlap import OverlapMeasure
+from olmodetect_jax.construction.pieces import Pieces
 from olmodetect_jax.construction.stages import Stages
 from olmodetect_jax.errors import UsageError
 from olmodetect_jax.files import folder_lock, remove_temporaries, write_json, write_text
@@ -50,7 +53,7 @@ def build_benchmark(config_path: Path, out: Path, *, sources: Path | None, work:
         chosen = config.chosen()
         builder = Builder(
             config=config, tree=tree, sources=folder, encode=tokenizer.bare_ids, tokenizer_digest=tokenizer.digest,
-            filter=Filter.of(config, tokenizer, indices) if indices else None, stages=stages, progress=progress,
+            filter=_filter(config, tokenizer, indices) if indices else None, stages=stages, progress=progress,
         )  # fmt: skip
         made = work / "benchmark"
         shutil.rmtree(made, ignore_errors=True)
@@ -72,6 +75,15 @@ def build_benchmark(config_path: Path, out: Path, *, sources: Path | None, work:
     return facts
 
 
+def _filter(config: BuildConfig, tokenizer: Tokenizer, indices: dict[str, NgramIndex]) -> Filter:
+    pieces = Pieces.of_tokenizer(tokenizer.path) if config.chosen().first_token_variant else None
+    measure = OverlapMeasure(
+        indices, config.copies(), n=config.overlap.n, threshold=config.overlap.threshold, pieces=pieces,
+        decode=tokenizer.decode,
+    )  # fmt: skip
+    return Filter(measure, indices, config.copies(), tokenizer.bare_ids, tokenizer.decode)
+
+
 def _marker(tree: str | dict[str, Any]) -> str:
     import yaml
 
@@ -79,17 +91,13 @@ def _marker(tree: str | dict[str, Any]) -> str:
 
 
 def summary(facts: dict[str, Any]) -> str:
-    """A table of what was built, one line a subset."""
-    from olmodetect_jax.evaluation.tables import text_table
-
-    header = ("Subset", "Records", "Tokens", "Members", "JSD", "Temporal", "Dev")
-    rows = []
+    """What was built, one line a subset."""
+    lines = []
     for label, subset in facts["subsets"].items():
         others, members, found = subset["non_members"], subset["members_matched"], subset["annealing"]
-        rows.append(
-            (
-                label, f"{others['records']:,}", f"{others['tokens']:,}", f"{members['tokens']:,}",
-                f"{found['jsd']:.3f}", f"{found['temporal']:.3f}", f"{others['dev_records']:,}",
-            )
-        )  # fmt: skip
-    return text_table(header, rows)
+        lines.append(
+            f"{label}: {others['records']:,} of each class ({others['dev_records']:,} for dev), "
+            f"{members['tokens']:,} and {others['tokens']:,} tokens, JSD {found['jsd']:.3f}"
+            + (f", dates {found['temporal']:.3f}" if found["temporal"] else "")
+        )
+    return "\n".join(lines)

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from olmodetect_jax.construction.config import BuildConfig, Index
-from olmodetect_jax.construction.corpus import documents
+from olmodetect_jax.construction.corpus import corpus_files, documents
 from olmodetect_jax.construction.index.base import NgramIndex
-from olmodetect_jax.construction.index.builtin import build_index, open_index
-from olmodetect_jax.construction.index.infini_gram import build_infini_gram, open_infini_gram
-from olmodetect_jax.construction.index.remote import RemoteIndex
+from olmodetect_jax.construction.index.build_builtin import build_index
+from olmodetect_jax.construction.index.builtin import open_index, read_description
 from olmodetect_jax.construction.pools import made_from, resolved
 from olmodetect_jax.construction.stages import Stages
 from olmodetect_jax.errors import UsageError, one_of
-from olmodetect_jax.files import parse_json
 from olmodetect_jax.runtime.progress import progress
 from olmodetect_jax.tokenization import Tokenizer
 
 BACKENDS = ("builtin", "infini-gram")
-DESCRIPTION = "index.json"  # in every index's folder; names its backend
 
 
 def make_index(
@@ -53,20 +49,25 @@ def make_index(
 def _build(
     corpus: Sequence[Path | str], out: Path, tokenizer: Tokenizer, *, backend: str, n: int, memory_gb: float, name: str
 ) -> dict[str, Any]:
-    with _counting(f"{name}: indexing") as report:
-        ids = documents(corpus, tokenizer.bare_ids, report)
+    if backend not in BACKENDS:
+        raise one_of("--backend", backend, BACKENDS)
+    if out.exists():
+        raise UsageError(f"{out}: exists already; choose another folder, or remove it first")
+    files = corpus_files(corpus)
+    with progress(f"{name}: indexing", sum(size for _, size in files), unit="bytes") as advance:
+        ids = documents(files, tokenizer.bare_ids, advance)
         if backend == "builtin":
             memory = int(memory_gb * 2**30)
             return build_index(ids, out, n=n, tokenizer_digest=tokenizer.digest, memory=memory)
-        if backend == "infini-gram":
-            separator = tokenizer.pad_id if tokenizer.pad_id is not None else tokenizer.eos_id
-            if separator is None:
-                raise UsageError(f"{tokenizer.path}: no padding or end-of-text token to put between documents")
-            return build_infini_gram(
-                ids, out, separator=separator, tokenizer_digest=tokenizer.digest, memory_gb=memory_gb,
-                cpus=os.cpu_count() or 1,
-            )  # fmt: skip
-    raise one_of("--backend", backend, BACKENDS)
+        from olmodetect_jax.construction.index.infini_gram import build_infini_gram
+
+        separator = tokenizer.pad_id if tokenizer.pad_id is not None else tokenizer.eos_id
+        if separator is None:
+            raise UsageError(f"{tokenizer.path}: no padding or end-of-text token to put between documents")
+        return build_infini_gram(
+            ids, out, separator=separator, tokenizer_digest=tokenizer.digest, memory_gb=memory_gb,
+            cpus=os.cpu_count() or 1,
+        )  # fmt: skip
 
 
 def open_indices(config: BuildConfig, folder: Path, tokenizer: Tokenizer, stages: Stages) -> dict[str, NgramIndex]:
@@ -84,9 +85,11 @@ def open_indices(config: BuildConfig, folder: Path, tokenizer: Tokenizer, stages
     found = {}
     for name, index in config.indices.items():
         if index.remote is not None:
+            from olmodetect_jax.construction.index.remote import RemoteIndex
+
             found[name] = RemoteIndex(index.remote, asked_with=index.asked_with, cache=stages.folder / "remote.jsonl")
             continue
-        path = folder / index.path if index.path is not None else _of_corpus(name, index, config, folder, tokenizer, stages)
+        path = _of_corpus(name, index, config, folder, tokenizer, stages) if index.corpus else folder / str(index.path)
         found[name] = open_any(path, tokenizer, n=config.overlap.n, memory_gb=config.memory_gb)
     return found
 
@@ -94,15 +97,41 @@ def open_indices(config: BuildConfig, folder: Path, tokenizer: Tokenizer, stages
 def _of_corpus(
     name: str, index: Index, config: BuildConfig, folder: Path, tokenizer: Tokenizer, stages: Stages
 ) -> Path:
+    """The index of a corpus in the folder of a build, made anew if the corpus is another than it was."""
     described = [index.backend, made_from(index.corpus, folder), tokenizer.digest, config.overlap.n]
+    path = stages.folder / f"index-{name}"
 
-    def build() -> str:
-        ...
+    def build() -> bool:
+        shutil.rmtree(path, ignore_errors=True)
+        corpus = resolved(index.corpus, folder)
+        _build(
+            corpus, path, tokenizer, backend=index.backend, n=config.overlap.n, memory_gb=config.memory_gb, name=name
+        )
+        return True
 
-    return Path(stages.get(f"indices/{name}", described, build))
+    stages.get(f"index-{name}-made", described, build)
+    return path
 
 
 def open_any(path: Path, tokenizer: Tokenizer, *, n: int, memory_gb: float) -> NgramIndex:
-    """Opens an index of either backend."""
-    description = path / DESCRIPTION
-    ...
+    """Opens an index of any backend.
+
+    Args:
+        path: its folder.
+        tokenizer: that it has to be of.
+        n: tokens of the n-grams it will be asked.
+        memory_gb: bound of what look-ups hold.
+
+    Raises:
+        UsageError: it is no index, of another tokenizer, or of n-grams of another length.
+        DataError: its files are damaged.
+    """
+    description = read_description(path)
+    if description.get("backend") == "infini-gram":
+        from olmodetect_jax.construction.index.infini_gram import open_infini_gram
+
+        return open_infini_gram(path, tokenizer_digest=tokenizer.digest)
+    index = open_index(path, tokenizer_digest=tokenizer.digest, memory=int(memory_gb * 2**30))
+    if index.n != n:
+        raise UsageError(f"{path}: is an index of {index.n}-grams, {n}-grams are asked for; make it anew with --n {n}")
+    return index

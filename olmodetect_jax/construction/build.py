@@ -23,6 +23,8 @@ from olmodetect_jax.construction.sources.registry import load_source
 from olmodetect_jax.construction.stages import Stages
 from olmodetect_jax.records import MEMBER, NON_MEMBER
 
+OVERLAPS = "overlaps.jsonl"  # beside a subset's finished steps: which passages of its non-members were trained on
+
 Progress = Callable[..., AbstractContextManager[Callable[[int], None]]]
 
 
@@ -117,7 +119,8 @@ class Builder:
             rest = drop_members(non_members, members)
             if self.filter is not None:
                 with self.progress(f"{label}: 13-gram filter", len(rest.candidates), unit="texts") as advance:
-                    rest = self.filter.keep(rest, sizes, short_text=entry.short_text, name=label, report=advance)
+                    rest, found = self.filter.keep(rest, sizes, short_text=entry.short_text, report=advance)
+                write_records(self.stages.folder / label / OVERLAPS, found)
             return rest.as_json()
 
         described = None if self.filter is None else self.filter.description(sizes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,9 +74,10 @@ def match(
     choices: Choices,
     *,
     seed: int,
+    name: str,
     report: Callable[[int], None],
 ) -> dict[str, Any]:
-    """Chooses matched members by annealing; plain values, to be kept.
+    """Chooses matched members by annealing; plain values, to be kept (a loss that is not finite becomes None).
 
     Args:
         members: the pool.
@@ -83,19 +85,27 @@ def match(
         settings: of the annealing.
         choices: of construction.
         seed: of every draw.
+        name: of the subset, for messages.
         report: is told how many steps are done.
     """
     options = AnnealingSettings(
         n_steps=settings.steps, margin=settings.margin, t0=settings.start_temperature, factor=settings.factor,
         seed=seed, dates=bool(np.isfinite(non_members.days).any()), stale_loss=choices.stale_loss,
     )  # fmt: skip
-    found = dataclasses.asdict(anneal(members, non_members, options, report=report))
-    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
+    found = dataclasses.asdict(anneal(members, non_members, options, name=name, report=report))
+    return {field: _plain(value) for field, value in found.items()}
 
 
-def shifted(members: Texts, non_members: Texts, *, margin: int, seed: int) -> np.ndarray:
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def shifted(members: Texts, non_members: Texts, *, margin: int, seed: int, name: str) -> np.ndarray:
     """Chooses shifted members: as many as the non-members, at random but for the tokens (section 8)."""
-    return draw_shifted(members, len(non_members.ids), int(non_members.n_tokens.sum()), margin=margin, seed=seed)
+    tokens = int(non_members.n_tokens.sum())
+    return draw_shifted(members, len(non_members.ids), tokens, margin=margin, seed=seed, name=name)
 
 
 def non_member_class(pool: Texts, positions: np.ndarray, *, seed: int, name: str) -> Class:

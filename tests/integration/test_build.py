@@ -149,7 +149,7 @@ def test_a_folder_that_is_not_empty_is_left_alone(folders, built, capsys):
 @pytest.mark.parametrize(
     "change, code, message",
     [
-        ({"budget": 10**6}, 1, "fewer than the target of 1,000,000"),
+        ({"budget": 10**6}, 1, "fewer than the budget of 1,000,000"),
         ({"annealing": {"steps": 3000, "margin": 0}, "budget": 4001}, 1, "mine"),
         ({"tokenizer": "nowhere"}, 2, "tokenizer.json: not found"),
         ({"indices": {"training": {"path": "nowhere"}}}, 2, "nowhere"),
