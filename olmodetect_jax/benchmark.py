@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from olmodetect_jax.records import MEMBER, NON_MEMBER, Record, read_records
 
 SPLITS = ("dev", "test")
 VARIANTS = ("matched", "shifted")
+_SAFE = re.compile(r"[A-Za-z0-9_.{}-]+(/[A-Za-z0-9_.{}-]+)*")
 SIZES = ("1b", "7b", "13b", "32b")
 
 
@@ -158,6 +160,9 @@ def _tree(value: Any) -> Tree:
 
 
 def _subset(value: Any, domain: str, stage: str) -> Subset:
+    for name in (value["id"], domain, stage, value["folder"], *value["files"]):  # they become parts of paths
+        if not _SAFE.fullmatch(name) or ".." in name:
+            raise KeyError(f"{name}: expected letters, digits, and _ - . only")
     files = tuple(value["files"])
     representative = tuple(value.get("representative", files))
     if not set(representative) <= set(files):
@@ -165,22 +170,36 @@ def _subset(value: Any, domain: str, stage: str) -> Subset:
     return Subset(value["id"], value["title"], domain, stage, value["folder"], files, value["variants"], representative)
 
 
-def tree_of(root: Path) -> Tree:
-    """The tree of a benchmark folder: the one its `benchmark.yaml` names or describes, else the paper's.
+def tree_from(value: Any, where: Path) -> Tree:
+    """The tree that a value names (a string) or describes (a mapping).
 
     Raises:
-        UsageError: the folder does not exist, or its `benchmark.yaml` names no known tree and describes none.
+        UsageError: no such tree, or no description of one.
+    """
+    return parse_tree(value, where) if isinstance(value, dict) else load_tree(value)
+
+
+def tree_of(root: Path) -> Tree:
+    """The tree of a benchmark folder; see `tree_entry`."""
+    return tree_from(tree_entry(root), root / "benchmark.yaml")
+
+
+def tree_entry(root: Path) -> str | dict[str, Any]:
+    """The name or the description of a benchmark folder's tree, from its `benchmark.yaml`; else the paper's name.
+
+    Raises:
+        UsageError: the folder does not exist, or its `benchmark.yaml` holds neither.
     """
     if not root.is_dir():
         raise UsageError(f"{root}: no such benchmark folder")
     marker = root / "benchmark.yaml"
     if not marker.exists():
-        return load_tree("olmo2")
+        return "olmo2"
     value = load_yaml(marker)
     tree = value.get("tree") if isinstance(value, dict) else None
     if not isinstance(tree, (str, dict)):
         raise UsageError(f"{marker}: expected one field, tree: NAME, or a tree as `olmodetect build` writes it")
-    return load_tree(tree) if isinstance(tree, str) else parse_tree(tree, marker)
+    return tree
 
 
 def read_benchmark(

@@ -15,7 +15,7 @@ from olmodetect_jax.attacks.base import TITLES, Attack, Score
 from olmodetect_jax.attacks.dc_pdd import DcPdd
 from olmodetect_jax.attacks.registry import Settings, attack_ids
 from olmodetect_jax.attacks.rounds import run_jobs
-from olmodetect_jax.benchmark import tree_of
+from olmodetect_jax.benchmark import tree_entry
 from olmodetect_jax.commands.inputs import Inputs, attacks_that_can_run, jobs_of, read_inputs
 from olmodetect_jax.commands.open_model import OpenModel, open_tokenizer
 from olmodetect_jax.commands.options import ScoreOptions, check_options, choices
@@ -119,7 +119,7 @@ def _source(options: ScoreOptions) -> dict[str, Any]:
         given = {name: getattr(options, name) for name in ("texts", "reference", "dev")}
         files = {name: path and str(path.absolute()) for name, path in given.items()}
         return {"benchmark": None, **files, "split": None, "variant": None}
-    benchmark = {"path": str(options.benchmark.absolute()), "tree": tree_of(options.benchmark).name}
+    benchmark = {"path": str(options.benchmark.absolute()), "tree": tree_entry(options.benchmark)}
     return {"benchmark": benchmark, "texts": None, "split": options.split, "variant": options.variant}
 
 

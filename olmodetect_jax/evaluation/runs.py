@@ -10,7 +10,7 @@ from typing import Any
 from olmodetect_jax.attacks.base import TITLES
 from olmodetect_jax.attacks.generative import GENERATIVE
 from olmodetect_jax.attacks.supervised import MIA_TUNER_EPOCHS, parts_of
-from olmodetect_jax.benchmark import Tree, load_tree
+from olmodetect_jax.benchmark import Tree, tree_from
 from olmodetect_jax.errors import DataError, UsageError
 from olmodetect_jax.evaluation.aggregate import attack_domains
 from olmodetect_jax.evaluation.json_fields import read_object, require_unicode, short
@@ -269,7 +269,7 @@ def _tree_of(manifest: dict[str, Any], path: Path) -> Tree | None:
     if manifest["benchmark"] is None:
         return None
     try:
-        return load_tree(manifest["benchmark"].get("tree"))
+        return tree_from(manifest["benchmark"].get("tree"), path)
     except UsageError as error:
         raise DataError(f"{path}: field benchmark.tree: {error}") from None
 

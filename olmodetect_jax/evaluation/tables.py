@@ -232,7 +232,7 @@ def mean_over_runs(results: Sequence[RunMetrics]) -> tuple[Row, ...]:
     """
 
     def what(run: Run) -> Any:
-        return run.tree and run.tree.name, run.manifest["split"], run.manifest["variant"], run.manifest["protocol"]
+        return run.tree, run.manifest["split"], run.manifest["variant"], run.manifest["protocol"]
 
     runs = [result.run for result in results]
     if len(runs) < 2 or runs[0].tree is None or any(what(run) != what(runs[0]) for run in runs):

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 from olmodetect_jax.attacks.base import TITLES
-from olmodetect_jax.benchmark import load_tree
+from olmodetect_jax.benchmark import tree_from
 from olmodetect_jax.evaluation.budget import ATTACK, Budget, Curve, read_budget
 from olmodetect_jax.evaluation.formatting import ABSENT
 from olmodetect_jax.evaluation.runs import read_manifest
@@ -94,7 +94,7 @@ def write_budget_plot(run: Path) -> Path | None:
     if budget is None:
         return None
     benchmark = read_manifest(run / "manifest.json")["benchmark"]
-    titles = load_tree(benchmark["tree"]).domain_titles if benchmark else {}
+    titles = tree_from(benchmark["tree"], run / "manifest.json").domain_titles if benchmark else {}
     plot = budget_plot(budget, titles)
     svg = template("budget.svg.j2").render(plot=plot, columns=_COLUMNS, rows=math.ceil(len(plot.lines) / _COLUMNS))
     write_text(run / FILE_NAME, svg)
