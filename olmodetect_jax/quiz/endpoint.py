@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import email.utils
 import http.client
 import json
 import os
@@ -12,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import Request, build_opener
 
 from olmodetect_jax.errors import OlmoDetectError, UsageError
 from olmodetect_jax.files import parse_json
 from olmodetect_jax.quiz.options import Options, parse_reply
+from olmodetect_jax.web import StayHere, is_address, retry_after
 
 URL_VARIABLE, KEY_VARIABLE = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 TEMPERATURE = 1.0
@@ -75,13 +75,7 @@ class Endpoint:
             )
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise UsageError(f"{KEY_VARIABLE}: holds a character that no key has; copy it again")
-        try:
-            parts = urlsplit(url)
-            usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
-            (parts.hostname or "").encode("idna")  # as the socket will: a name it cannot look up is a ValueError
-        except ValueError:
-            usable = False
-        if not usable or not (url.isascii() and url.isprintable()) or " " in url or "@" in url or set("?#") & set(url):
+        if not is_address(url):
             raise UsageError(
                 f"{URL_VARIABLE}: expected an address that begins with http or https, without user name, query or "
                 "fragment"
@@ -138,7 +132,7 @@ class Endpoint:
                 if error.code not in _AGAIN and error.code < 500:
                     raise NoReply(f"{self.host}: {message}") from None
                 unreachable = False
-                wait = max(wait, _retry_after(error.headers.get("Retry-After")))
+                wait = max(wait, retry_after(error.headers.get("Retry-After")))
             except URLError as error:
                 message = f"cannot be reached: {error.reason}"
             except (OSError, http.client.HTTPException) as error:
@@ -160,7 +154,7 @@ class Endpoint:
         }  # fmt: skip
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         request = Request(f"{self.url}/chat/completions", json.dumps(body).encode(), headers)
-        with build_opener(_StayHere).open(request, timeout=TIMEOUT) as response:
+        with build_opener(StayHere).open(request, timeout=TIMEOUT) as response:
             return response.read().decode("utf-8", "replace")
 
     def _content(self, body: str) -> str:
@@ -202,26 +196,6 @@ class Endpoint:
             text = text.replace(spelt, "[key]")
         line = " ".join(text.split())
         return f" ({line[:_SHOWN]}{'…' if len(line) > _SHOWN else ''})" if line else ""
-
-
-class _StayHere(HTTPRedirectHandler):
-    """Follows no redirect: it would take the key to another address."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """None: the redirect is an error then."""
-        return None
-
-
-def _retry_after(header: str | None) -> float:
-    """Seconds that a server asks to wait, given as such or as a date; 0 if it asks for none."""
-    try:
-        return max(0.0, float(header or 0))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
-    except ValueError:
-        return 0.0
 
 
 def _at(value: Any, *path: str | int) -> Any:

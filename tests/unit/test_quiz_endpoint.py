@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from olmodetect_jax.errors import UsageError
-from olmodetect_jax.quiz.endpoint import LONGEST_WAIT, Endpoint, EndpointError, NoReply, _retry_after
+from olmodetect_jax.quiz.endpoint import LONGEST_WAIT, Endpoint, EndpointError, NoReply
 from olmodetect_jax.quiz.options import Options
+from olmodetect_jax.web import retry_after
 
 KEY = "sk-secret-0123456789-abcdefghijklmnop"
 GOOD = "A) one\nB) two\nC) three\nD) four"
@@ -155,7 +156,7 @@ def test_it_does_not_wait_for_hours(judge, after):
     st.one_of(st.none(), st.text(alphabet=st.characters(max_codepoint=255)), st.floats().map(str), st.dates().map(str))
 )
 def test_any_wait_is_read(header):
-    assert _retry_after(header) >= 0
+    assert retry_after(header) >= 0
 
 
 def test_a_minute_is_not_too_long(judge):
