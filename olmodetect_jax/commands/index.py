@@ -82,16 +82,33 @@ def open_indices(config: BuildConfig, folder: Path, tokenizer: Tokenizer, stages
     Raises:
         OlmoDetectError: an index is missing or of another tokenizer, or a corpus cannot be read.
     """
-    found = {}
-    for name, index in config.indices.items():
-        if index.remote is not None:
-            from olmodetect_jax.construction.index.remote import RemoteIndex
+    return {name: _open(name, index, config, folder, tokenizer, stages) for name, index in config.indices.items()}
 
-            found[name] = RemoteIndex(index.remote, asked_with=index.asked_with, cache=stages.folder / "remote.jsonl")
-            continue
-        path = _of_corpus(name, index, config, folder, tokenizer, stages) if index.corpus else folder / str(index.path)
-        found[name] = open_any(path, tokenizer, n=config.overlap.n, memory_gb=config.memory_gb)
-    return found
+
+def _open(
+    name: str, index: Index, config: BuildConfig, folder: Path, tokenizer: Tokenizer, stages: Stages
+) -> NgramIndex:
+    if index.remote is not None:
+        from olmodetect_jax.construction.index.remote import RemoteIndex
+
+        cache = stages.folder / "remote.jsonl"
+        return RemoteIndex(index.remote, asked_with=index.asked_with, cache=cache, rate=index.rate)
+    if index.scan is not None:
+        from olmodetect_jax.construction.corpus_scan import merge, read_plan
+
+        if read_plan(folder / index.scan)["tokenizer"] != tokenizer.digest:
+            raise UsageError(f"{folder / index.scan}: is a scan with another tokenizer; scan with this one")
+        return merge(folder / index.scan)
+    if index.prepared is not None:
+        from olmodetect_jax.construction.index.infini_gram import open_prepared
+
+        given = index.prepared
+        return open_prepared(
+            folder / given.path, token_dtype=given.token_dtype, eos=given.eos, vocabulary=given.vocabulary,
+            tokenizer=tokenizer.digest,
+        )  # fmt: skip
+    path = _of_corpus(name, index, config, folder, tokenizer, stages) if index.corpus else folder / str(index.path)
+    return open_any(path, tokenizer, n=config.overlap.n, memory_gb=config.memory_gb)
 
 
 def _of_corpus(

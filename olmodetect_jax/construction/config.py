@@ -69,22 +69,37 @@ class SubsetConfig(_Part):
     options: dict[str, Any] = {}
 
 
+class Prepared(_Part):
+    """An infini-gram index that others made, as its documentation has it."""
+
+    path: str
+    token_dtype: Literal["u16", "u32"]
+    eos: int = Field(ge=0)
+    vocabulary: int = Field(ge=1)
+
+
 class Index(_Part):
-    """One index of what the model was trained on: built from a corpus, or opened, or asked over the network.
+    """One index of what the model was trained on; exactly one of corpus, path, scan, prepared and remote.
 
     Attributes:
         corpus: files or folders of documents to index.
+        backend: of that index.
         path: an index made by `olmodetect index`.
+        scan: folder of a finished corpus scan (`scripts/scan_corpus.py`).
+        prepared: an infini-gram index that others made.
         remote: name of an index at the service that `INFINI_GRAM_URL` names.
         asked_with: ids or text, of a remote index.
-        backend: of a corpus.
+        rate: queries a second to the service.
     """
 
     corpus: tuple[str, ...] = ()
+    backend: Literal["builtin", "infini-gram"] = "builtin"
     path: str | None = None
+    scan: str | None = None
+    prepared: Prepared | None = None
     remote: str | None = None
     asked_with: Literal["ids", "text"] = "ids"
-    backend: Literal["builtin", "infini-gram"] = "builtin"
+    rate: float = Field(5.0, gt=0)
 
 
 class Overlap(_Part):
@@ -186,8 +201,9 @@ def _message(error: Any, model: type[BaseModel]) -> str:
 
 def _check_indices(config: BuildConfig, path: Path) -> None:
     for name, index in config.indices.items():
-        if sum((bool(index.corpus), index.path is not None, index.remote is not None)) != 1:
-            raise UsageError(f"{path}: indices.{name}: give exactly one of corpus, path and remote")
+        given = (index.corpus or None, index.path, index.scan, index.prepared, index.remote)
+        if sum(value is not None for value in given) != 1:
+            raise UsageError(f"{path}: indices.{name}: give exactly one of corpus, path, scan, prepared and remote")
     for size, copies in config.copies().items():
         unknown = sorted(set(copies) - set(config.indices))
         if unknown:

@@ -84,7 +84,7 @@ def test_the_preset_gives_the_choices_and_single_ones_go_over_it(tmp_path):
         (subset(source_options={}), "subsets.0.source_options: "),
         (changed(choices={"titel": True}), "choices: 1 wrong fields:\n  titel: no such field; there are boundary"),
         (changed(preset="mine"), "preset: "),
-        (changed(indices={"x": {}}), "indices.x: give exactly one of corpus, path and remote"),
+        (changed(indices={"x": {}}), "indices.x: give exactly one of corpus, path, scan, prepared and remote"),
         (changed(indices={"x": {"path": "a", "remote": "b"}}), "indices.x: give exactly one"),
         (changed(sizes={"1b": {"other": 1}}), "sizes.1b: no such index: other"),
         (subset(sizes=["7b"]), "subset mine: sizes: no such size: 7b"),

@@ -36,6 +36,20 @@ class NgramIndex(Protocol):
         ...
 
 
+def window_places(lengths: np.ndarray, n: int) -> np.ndarray:
+    """Where windows begin in documents that lie one after the other, none across two of them: [W] int64.
+
+    Args:
+        lengths: [D] tokens of each document.
+        n: tokens of a window.
+    """
+    ends = np.cumsum(lengths)
+    inside = np.ones(int(ends[-1]) if len(ends) else 0, bool)
+    for back in range(1, n):  # the last n - 1 tokens of a document begin no window
+        inside[ends[lengths >= back] - back] = False
+    return np.flatnonzero(inside)
+
+
 def windows(ids: np.ndarray, n: int) -> np.ndarray:
     """Every run of n ids: [T - n + 1, n], a view."""
     if len(ids) < n:

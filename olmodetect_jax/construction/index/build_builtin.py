@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from olmodetect_jax.construction.index import hashing
-from olmodetect_jax.construction.index.base import MAX_ID
+from olmodetect_jax.construction.index.base import MAX_ID, window_places
 from olmodetect_jax.errors import DataError, UsageError
 from olmodetect_jax.files import write_json
 
@@ -130,11 +130,7 @@ class _Shard:
         _append(self.folder / TOKENS, ids)
         _append(self.folder / DOCUMENTS, starts[:-1].astype("<u8"))
         if len(ids) >= self.n:
-            inside = np.ones(len(ids), bool)  # the last n - 1 tokens of a document begin no window
-            for back in range(1, self.n):
-                ends = starts[1:] - self.tokens - back
-                inside[ends[(ends >= 0) & (lengths >= back)]] = False
-            places = np.flatnonzero(inside)
+            places = window_places(lengths, self.n)
             hashes = hashing.rolling(ids, self.n)[places]
             entries = np.empty(len(places), _ENTRY)
             entries["hash"], entries["position"] = hashes, places + self.tokens
