@@ -54,11 +54,9 @@ def build(
 
 def verify(
     benchmark: Annotated[Path, typer.Argument(help="Benchmark folder, or the word sample.")],
-    tokenizer: Annotated[
-        Path | None, typer.Option(help="Folder of the tokenizer.json; that of the build if left out.")
-    ] = None,
+    tokenizer: TokenizerFolder,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the tables and verification.html; BENCHMARK.verified if left out.")
+        Path | None, typer.Option(help="Folder to make for tables and a page; NAME.verified here if left out.")
     ] = None,
     index: Annotated[
         list[Path] | None, typer.Option(help="Index of what was trained on, to measure overlap anew; repeatable.")
@@ -70,8 +68,8 @@ def verify(
     """
     from olmodetect_jax.commands.verify import verify_benchmark
 
-    folder = tokenizer and model_folder(tokenizer)
-    print(verify_benchmark(benchmark_folder(benchmark), tokenizer=folder, out=out, indices=index or ()))
+    folder = benchmark_folder(benchmark)
+    print(verify_benchmark(folder, tokenizer=model_folder(tokenizer), out=out, indices=index or ()))
 
 
 def register(app: typer.Typer) -> None:

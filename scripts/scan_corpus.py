@@ -41,9 +41,7 @@ def run() -> int:
         executor(options.out, options.executor, workers=options.workers, **options.options).run()
         if options.executor == "local":
             merge(options.out)
-        print(
-            f"{options.out}: {read_plan(options.out)['windows']:,} windows; use it as `indices: {{NAME: {{scan: ...}}}}`"
-        )
+        print(f"{options.out}: {read_plan(options.out)['windows']:,} windows; next: indices: {{NAME: {{scan: ...}}}}")
     except OlmoDetectError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
