@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from olmodetect_jax.construction.boundary import closest_to_threshold
 from olmodetect_jax.construction.candidates import Candidate, Steps
@@ -63,7 +64,7 @@ def read_pool(subset: SubsetConfig, member: bool, folder: Path, choices: Choices
     """
     side, source = subset.members if member else subset.non_members, load_source(subset.source)
     name = f"{subset.id}: {'members' if member else 'non-members'}"
-    options = validated(source.Options, subset.options | side.options, f"{name}: options")
+    options = _with_paths(validated(source.Options, subset.options | side.options, f"{name}: options"), folder)
     steps = Steps()
     rows = read_rows(resolved(side.paths, folder))
     found = (source.members if member else source.non_members)(rows, options, choices, steps)
@@ -73,6 +74,12 @@ def read_pool(subset: SubsetConfig, member: bool, folder: Path, choices: Choices
     if not candidates:
         raise DataError(f"{name}: no candidate is left of {', '.join(side.paths)}; the steps were {steps.rows()}")
     return Pool(candidates, steps)
+
+
+def _with_paths(options: BaseModel, folder: Path) -> BaseModel:
+    """Options whose relative paths start from `folder`."""
+    values = {name: getattr(options, name) for name in type(options).model_fields}
+    return options.model_copy(update={name: folder / v for name, v in values.items() if isinstance(v, Path)})
 
 
 def resolved(paths: Sequence[str], folder: Path) -> list[Path | str]:

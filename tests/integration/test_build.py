@@ -150,8 +150,20 @@ def test_a_folder_that_is_not_empty_is_left_alone(folders, built, capsys):
     "change, code, message",
     [
         ({"budget": 10**6}, 1, "fewer than the budget of 1,000,000"),
-        ({"subsets": [{"id": "mine", "source": "texts", "members": {"paths": ["trained_on"], "limit": 5},
-                       "non_members": {"paths": ["not_trained_on"]}}]}, 1, "the pool holds 5 members"),
+        (
+            {
+                "subsets": [
+                    {
+                        "id": "mine",
+                        "source": "texts",
+                        "members": {"paths": ["trained_on"], "limit": 5},
+                        "non_members": {"paths": ["not_trained_on"]},
+                    }
+                ]
+            },
+            1,
+            "the pool holds 5 members",
+        ),
         ({"tokenizer": "nowhere"}, 2, "tokenizer.json: not found"),
         ({"indices": {"training": {"path": "nowhere"}}}, 2, "nowhere"),
     ],

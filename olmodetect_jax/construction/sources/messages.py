@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from olmodetect_jax.construction.candidates import Row, Steps
 from olmodetect_jax.errors import DataError
 
 Message = dict[str, str]
@@ -29,3 +30,17 @@ def messages_of(value: Any, where: str) -> list[Message]:
 def render(messages: Sequence[Message]) -> str:
     """The text of a conversation: `<|role|>`, a newline and the content of each turn, joined by newlines."""
     return "\n".join(f"<|{m['role']}|>\n{m['content']}" for m in messages)
+
+
+def of_mixture(rows: Iterable[Row], source: str, steps: Steps) -> Iterator[Row]:
+    """Rows of a mixture whose `source` ends with the wanted word, its last path part (step "source").
+
+    Raises:
+        DataError: a row has no source.
+    """
+    for row in rows:
+        if row.field("source").rsplit("/", 1)[-1] == source:
+            steps.keep("source")
+            yield row
+        else:
+            steps.drop("source", "another source")
