@@ -127,7 +127,7 @@ def test_every_golden_case_is_used():
     "domain, side, options, texts",
     [
         ("gsm8k", "members", {}, ["Question: Two oars", "Question: Two oars"]),
-        ("gsm8k", "non_members", {"exclude_indices": [0]}, ["Question: 4 nets less 2?\nReasoning: 4-2=<<4-2=2>>2\nAns"]),
+        ("gsm8k", "non_members", {"exclude_indices": [0]}, ["Question: 4 nets less 2?\nReasoning: 4-2=<<4-2=2>>2"]),
         ("stackexchange", "members", {"site": "math"}, ["How deep?"]),
         ("stackexchange", "non_members", {}, ["A knot\n\n\nHow do I tie this?\n\n\nTwice around, & through."]),
         ("sft", "members", {"subset": "wildchat", "source": "tulu_v3.9_wildchat_100k"}, ["<|user|>\nName a wind."]),
