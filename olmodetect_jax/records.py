@@ -105,11 +105,14 @@ def _open(path: Path) -> TextIO:
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8-sig")
     if path.suffix == ".zst":
-        stream = zstandard.ZstdDecompressor().decompressobj()
-        content = stream.decompress(path.read_bytes())
-        if not stream.eof:  # zstandard's own file reader takes a file that was cut off for a shorter one
-            raise EOFError("the compressed file is cut off")
-        return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig")
+        content, rest = [], path.read_bytes()
+        while rest:  # tools that work in parallel write one frame after the other
+            stream = zstandard.ZstdDecompressor().decompressobj()
+            content.append(stream.decompress(rest))
+            if not stream.eof:  # zstandard's own file reader takes a file that was cut off for a shorter one
+                raise EOFError("the compressed file is cut off")
+            rest = stream.unused_data
+        return io.TextIOWrapper(io.BytesIO(b"".join(content)), encoding="utf-8-sig")
     return path.open(encoding="utf-8-sig")
 
 

@@ -375,11 +375,20 @@ def _tuning_memory(rows: int, length: int) -> dict[str, Any]:
     }
 
 
+def bench_construction() -> dict[str, Any]:
+    """The annealing on a problem of DCLM's shape, and the built-in n-gram index."""
+    from bench_annealing import bench_annealing
+    from bench_index import bench_index
+
+    return {"case": "construction", "annealing": bench_annealing(), "index": bench_index()}
+
+
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "statistics": bench_statistics,
     "pairs": bench_pairs,
     "generation": bench_generation,
     "camia": bench_camia,
+    "construction": bench_construction,
     "tuning": bench_tuning,
 }
 

@@ -229,7 +229,8 @@ class _Reading:
         """Takes the occurrences of the next windows."""
         span = slice(self._read, self._read + len(counts))
         self.hits[span] = counts > 0
-        reached = self._plain_hits + np.cumsum(counts > 0) >= self._threshold * len(self.windows)
+        # The share, as in `result`: a rounded product could stop at what is not rejected, or read on where it is.
+        reached = (self._plain_hits + np.cumsum(counts > 0)) / len(self.windows) >= self._threshold
         if reached.any():
             self.stopped_after = self._read + int(np.argmax(reached)) + 1
         self._read = span.stop

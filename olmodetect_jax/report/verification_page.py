@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from olmodetect_jax.construction.verification.statistics import ClassFacts, GroupFacts
+from olmodetect_jax.construction.verification.overlap_summary import OverlapSummary
+from olmodetect_jax.construction.verification.statistics import ClassFacts, GroupFacts, PartFacts, Spread
 from olmodetect_jax.construction.verification.verify import Verification
 from olmodetect_jax.files import write_text
 from olmodetect_jax.report.templates import template
 
 _BINS, _WIDTH, _HEIGHT = 24, 200, 80
+_AXIS = 400  # of dots
+_BOUND = 0.2  # share of windows from which the filter rejects a text
 _Z = 1.96  # of a 95% interval
 
 Rows = list[tuple[str, ...]]
@@ -52,12 +55,17 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Dots:
-    """One line a group: a value, the interval it is compared with, all on one axis from `low` to `high`."""
+    """One line a group: a value, the interval it is compared with, all on one axis from `low` to `high`.
+
+    `mark` is the x of what all are compared with, `width` that of the axis.
+    """
 
     title: str
     explanation: str
     low: str
     high: str
+    mark: float | None
+    width: int
     lines: tuple[tuple[str, float, float, float, str], ...]  # name, x of the value, x of the interval's ends, hint
 
 
@@ -102,19 +110,28 @@ def _label(group: GroupFacts) -> str:
 def _classes(found: Verification) -> Table:
     rows: Rows = []
     for g in found.groups:
-        for title, own in (("members", g.members), ("non-members", g.non_members)):
+        for title, own in _sides(g):
+            dev = own.dev
             rows.append(
                 (
-                    _label(g), title, f"{own.records:,}", f"{own.dev_records:,}", f"{own.tokens:,}",
-                    f"{own.dev_tokens:,}", f"{own.length.mean:.1f} ± {own.length.std:.1f}", _date(own),
+                    _label(g), title, f"{own.records:,}", f"{dev.records:,}" if dev else "0", f"{own.tokens:,}",
+                    f"{dev.tokens:,}" if dev else "0", _spread(own.length, ".1f"), _date(own),
                 )
             )  # fmt: skip
     headings = ("Group", "Class", "Records", "of these dev", "Tokens", "of these dev", "Tokens a record", "Date")
     return Table("classes", "Classes", "Mean ± population standard deviation.", headings, rows)
 
 
-def _date(own: ClassFacts) -> str:
-    return "–" if own.date is None else f"{own.mean_date} ± {own.date.std:.0f} days ({own.date.n})"
+def _sides(group: GroupFacts) -> tuple[tuple[str, ClassFacts], ...]:
+    return ("members", group.members), ("non-members", group.non_members)
+
+
+def _spread(spread: Spread, form: str) -> str:
+    return f"{spread.mean:{form}} ± {spread.std:{form}}"
+
+
+def _date(own: PartFacts | None) -> str:
+    return "–" if own is None or own.date is None else f"{own.mean_date} ± {own.date.std:.0f} days ({own.date.n})"
 
 
 def _likeness(found: Verification) -> Table:
@@ -136,13 +153,23 @@ def _likeness(found: Verification) -> Table:
 def _quality(found: Verification) -> list[Table]:
     rows: Rows = []
     for g in found.groups:
-        for title in dict.fromkeys([*g.members.quality, *g.non_members.quality]):
-            sides = (g.members.quality.get(title), g.non_members.quality.get(title))
-            cells = ("–" if s is None else f"{s.mean:.5g} ± {s.std:.5g} ({s.n})" for s in sides)
-            rows.append((_label(g), title, *cells))
-    headings = ("Group", "Number", "Members", "Non-members")
+        titles = dict.fromkeys(title for _, own in _sides(g) for title in own.quality)
+        for title in titles:
+            rows += [(_label(g), title, side, *(_number(p, title) for p in _parts(own))) for side, own in _sides(g)]
+        if g.members.date or g.non_members.date:
+            rows += [(_label(g), "Date", side, *map(_date, _parts(own))) for side, own in _sides(g)]
+    headings = ("Group", "Number", "Class", "Dev", "Test", "All")
     explanation = "Mean ± population standard deviation (records that have it). Top-2 is the share of both words."
-    return [Table("quality", "Quality", explanation, headings, rows)] if rows else []
+    return [Table("quality", "Quality and dates", explanation, headings, rows)] if rows else []
+
+
+def _parts(own: ClassFacts) -> tuple[PartFacts | None, ...]:
+    return own.dev, own.test, own
+
+
+def _number(part: PartFacts | None, title: str) -> str:
+    spread = part.quality.get(title) if part else None
+    return "–" if spread is None else f"{_spread(spread, '.5g')} ({spread.n})"
 
 
 def _blind(found: Verification) -> list[Table]:
@@ -153,7 +180,9 @@ def _blind(found: Verification) -> list[Table]:
     ]  # fmt: skip
     explanation = (
         "Word counts under logistic regression, out of fold, mean over five seeds: what tells the classes apart "
-        "without any model. Chance: where 95% of such AUCs lie if nothing does. Length: characters alone."
+        "without any model; a domain's is the mean of its subsets. Chance: where about 95% of such AUCs lie if nothing "
+        "does. Classes that were matched as wholes fall below it: a word that one fold of a class has too much of, the "
+        "rest of the class has too little of. Length: characters alone."
     )
     headings = ("Group", "Bag of words AUC", "Chance", "Length AUC", "Texts a class")
     return [Table("blind", "Blind baseline", explanation, headings, rows)] if rows else []
@@ -164,11 +193,11 @@ def _overlap(found: Verification) -> list[Table]:
     for size, domains in found.overlap.items():
         for domain, summary in domains.items():
             rows.append(
-                (f"{domain}, {size}", "non-members", f"{summary.mean:.4f} ± {summary.std:.4f}", _parts(summary))
+                (f"{domain}, {size}", "non-members", f"{summary.mean:.4f} ± {summary.std:.4f}", _of_subsets(summary))
             )
     for domain, sides in (found.measured or {}).items():
         for title, summary in sides.items():
-            rows.append((f"{domain}, index", title, f"{summary.mean:.4f} ± {summary.std:.4f}", _parts(summary)))
+            rows.append((f"{domain}, index", title, f"{summary.mean:.4f} ± {summary.std:.4f}", _of_subsets(summary)))
     explanation = (
         "Share of 13-token windows that occur in what the model was trained on: as stored in the records, and as found "
         "in the given index. A domain's mean is that of its subsets."
@@ -177,8 +206,9 @@ def _overlap(found: Verification) -> list[Table]:
     return [Table("overlap", "Overlap", explanation, headings, rows)] if rows else []
 
 
-def _parts(summary: Any) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in summary.subset_mean.items())
+def _of_subsets(summary: OverlapSummary) -> str:
+    spreads = summary.subset_std
+    return ", ".join(f"{name} {mean:.4f} ± {spreads[name]:.4f}" for name, mean in summary.subset_mean.items())
 
 
 def _warnings(found: Verification) -> Table:
@@ -211,17 +241,24 @@ def _day(value: float) -> str:
     return date.fromordinal(int(value)).isoformat()
 
 
-def _dots(title: str, explanation: str, values: Iterable[tuple[str, float, float, float, str]], form: str) -> Dots:
+def _dots(
+    title: str,
+    explanation: str,
+    values: Iterable[tuple[str, float, float, float, str]],
+    form: str,
+    mark: float | None = None,
+) -> Dots:
     lines = list(values)
-    ends = [v for line in lines for v in line[1:4]] or [0.0]
+    ends = [v for line in lines for v in line[1:4]] + [0.0 if mark is None else mark]
     low, high = min(ends), max(ends)
     span = (high - low) or 1.0
 
     def x(value: float) -> float:
-        return round((value - low) / span * _WIDTH, 1)
+        return round((value - low) / span * _AXIS, 1)
 
     placed = tuple((name, x(value), x(start), x(end), hint) for name, value, start, end, hint in lines)
-    return Dots(title, explanation, form.format(low), form.format(high), placed)
+    marked = None if mark is None else x(mark)
+    return Dots(title, explanation, form.format(low), form.format(high), marked, _AXIS, placed)
 
 
 def _jsd_dots(groups: Sequence[GroupFacts]) -> Dots:
@@ -239,23 +276,25 @@ def _jsd_dots(groups: Sequence[GroupFacts]) -> Dots:
 def _blind_dots(found: Verification) -> Dots:
     return _dots(
         "Bag of words",
-        "Dot: AUC. Bar: where 95% of AUCs lie by chance.",
+        "Dot: AUC. Bar: where about 95% of AUCs lie by chance. Dashes: 0.5.",
         (
             (f"{name}, {variant}", b.auc, 0.5 - _Z * b.standard_error, 0.5 + _Z * b.standard_error, f"{b.auc:.3f}")
             for (name, variant), b in found.blind.items()
         ),
         "{:.2f}",
+        mark=0.5,
     )
 
 
 def _overlap_dots(found: Verification) -> Dots:
     return _dots(
         "Overlap of non-members",
-        "Dot: mean share of windows that occur. Bar: one standard deviation. The filter's bound is 0.2.",
+        "Dot: mean share of windows that occur. Bar: one standard deviation. Dashes: the filter's bound, 0.2.",
         (
             (f"{domain}, {size}", s.mean, max(0.0, s.mean - s.std), s.mean + s.std, f"{s.mean:.4f} ± {s.std:.4f}")
             for size, domains in found.overlap.items()
             for domain, s in domains.items()
         ),
-        "{:.3f}",
+        "{:.2f}",
+        mark=_BOUND,
     )

@@ -183,9 +183,11 @@ def test_the_built_benchmark_is_scored_and_verified(built, tmp_path, capsys):
         main(["score", "--model", "sample", "--benchmark", str(built), "--attacks", "zlib,ppl", "--out", str(run)]) == 0
     )
     assert main(["evaluate", str(run)]) == 0
-    out = tmp_path / "verified"
-    assert main(["verify", str(built), "--tokenizer", "sample", "--out", str(out)]) == 0
-    assert (out / "verification.html").is_file() and "Mine" in capsys.readouterr().out
+    out, index = tmp_path / "verified", built.with_name("benchmark.work") / "index-training"
+    assert main(["verify", str(built), "--tokenizer", "sample", "--index", str(index), "--out", str(out)]) == 0
+    assert (out / "verification.html").is_file() and "mine, matched" in capsys.readouterr().out
+    measured = json.loads((out / "verification.json").read_text())["measured"]["mine"]
+    assert measured["members"]["mean"] == 1.0 and measured["non-members"]["mean"] < 0.2
 
 
 def test_an_index_is_made_and_used_by_path(folders, built, tmp_path, capsys):

@@ -10,7 +10,9 @@ import pytest
 
 from olmodetect_jax import sample
 from olmodetect_jax.cli import main
+from olmodetect_jax.files import config_path
 from olmodetect_jax.generation.generator import Generator
+from olmodetect_jax.sample.sources import read_documents, source_path
 from tests.stub_attacks import answer
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +22,20 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 def commands():
     """The table's commands, in order."""
     return re.findall(r"^\|.*\| `(olmodetect .*?)` \|$", README, re.M)
+
+
+def two_folders(root):
+    """The shipped example with two folders beside it, as the README has it copied."""
+    lines = [
+        json.dumps({"text": d.fields["text"]}) for d in read_documents(source_path(sample.sources_directory(), "code"))
+    ]
+    for folder, part in (("trained_on", lines[:200]), ("not_trained_on", lines[200:400])):
+        (root / folder).mkdir()
+        (root / folder / "texts.jsonl").write_text("\n".join(part))
+    text = config_path("construction", "two_folders.yaml").read_text()
+    config = root / "two_folders.yaml"
+    config.write_text(text.replace("tokenizer: model", f"tokenizer: {sample.model_directory()}"))
+    return config
 
 
 @pytest.mark.slow
@@ -34,6 +50,7 @@ def test_the_tables_commands_run_in_order(tmp_path, monkeypatch):
         def fill_chunk(self, chunk, window):
             return [f"{text} or so" for text in chunk.rows]
 
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Generator, "answer", invented)
     monkeypatch.setattr("olmodetect_jax.commands.neighbours.load_filler", lambda directory: Filler())
     texts = tmp_path / "texts.jsonl"
@@ -51,6 +68,10 @@ def test_the_tables_commands_run_in_order(tmp_path, monkeypatch):
         "NEIGHBOURS": tmp_path / "neighbours.jsonl",
         "QUIZ": tmp_path / "quiz.jsonl",
         "report.html": tmp_path / "report.html",
+        "CONFIG": two_folders(tmp_path),
+        "BUILT": tmp_path / "built",
+        "CORPUS": tmp_path / "trained_on",
+        "INDEX": tmp_path / "index",
     }
     ran = []
     for command in commands():
@@ -75,6 +96,9 @@ def test_the_tables_commands_run_in_order(tmp_path, monkeypatch):
         "neighbours",
         "quiz",
         "budget",
+        "build",
+        "verify",
+        "index",
     }
     assert (tmp_path / "report.html").is_file()
 
@@ -94,5 +118,8 @@ def test_every_file_the_readme_names_is_there():
 
 def test_no_number_in_the_readme_is_a_result():
     """Figures come from commands; the README states only what the sample's own record states."""
-    counts = json.loads((sample.sources_directory().parent / "data.json").read_text())["settings"]
-    assert f"{counts['records_of_each_class']} members" in README
+    facts = json.loads((sample.benchmark_directory() / "construction.json").read_text())
+    assert f"about {facts['config']['budget']:,} tokens of members" in README
+    for subset in facts["subsets"].values():
+        assert abs(subset["non_members"]["tokens"] - facts["config"]["budget"]) < 100
+        assert abs(subset["non_members"]["dev_records"] / subset["non_members"]["records"] - 0.1) < 0.02

@@ -62,10 +62,24 @@ def measure_of(given, make=Listed):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("block", [None, 1, 7])
+def built(folder, n):
+    """Makes the built-in index of documents."""
+
+    def make(documents):
+        path = folder / f"index-{len(list(folder.iterdir()))}"
+        arrays = [np.asarray(d, np.uint32) for d in documents] or [np.zeros(0, np.uint32)]
+        build_index(arrays, path, n=n, tokenizer_digest="t", memory=10**6)
+        return open_index(path, tokenizer_digest="t")
+
+    return make
+
+
+@pytest.mark.parametrize("block", [None, 1, 7, "built in"])
 @pytest.mark.parametrize("given, expected", of_kind("eta"))
-def test_overlap(given, expected, block):
-    measure = measure_of(given, lambda documents: Listed(documents, block))
+def test_overlap(given, expected, block, tmp_path):
+    make = built(tmp_path, given["n"]) if block == "built in" else lambda documents: Listed(documents, block)
+    block = None if block == "built in" else block
+    measure = measure_of(given, make)
     (found,) = measure.measure(
         [np.asarray(given["tokens"], np.uint32)], list(given["sizes"]), short_text=given["short_text"]
     )
@@ -163,6 +177,18 @@ def test_an_index_is_asked_once_and_not_after_a_text_is_given_up():
     other = np.arange(50, 150).astype(np.uint32) + 30  # a third of it occurs
     OverlapMeasure({"x": index}, sizes, n=5, threshold=0.5).measure([other, other], ["a", "b"], short_text="reject")
     assert len(index.asked) == len(set(index.asked)) == 96
+
+
+@pytest.mark.parametrize("block", [None, 1])
+@pytest.mark.parametrize("threshold, hits", [(0.07, 7), (0.55, 55), (0.2, 20)])
+def test_reading_stops_where_the_share_reaches_the_threshold(threshold, hits, block):
+    """Of 100 windows; as a product of floats 0.07 * 100 and 0.55 * 100 are a little more than 7 and 55."""
+    text = np.arange(104).astype(np.uint32)
+    for n_hits, kept in ((hits - 1, True), (hits, False)):
+        index = Listed([text[: n_hits + 4]], block)
+        measure = OverlapMeasure({"x": index}, {"a": {"x": 1}}, n=5, threshold=threshold)
+        (found,) = measure.measure([text], ["a"], short_text="reject")
+        assert found.kept == kept and found.by_size["a"].stopped_after == (None if kept else hits)
 
 
 def test_case_and_word_starts_with_a_real_tokenizer():

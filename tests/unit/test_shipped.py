@@ -67,5 +67,5 @@ def test_the_samples_own_file_is_of_its_model_and_of_the_quickstarts_protocol():
         assert [candidate["values"] for candidate in attack["grid"]] == space
         aucs = [candidate["auc"] for candidate in attack["grid"]]
         assert attack["used"] and attack["chosen"] == space[aucs.index(max(aucs))]
-    counts = json.loads((sample.directory() / "data.json").read_text())["settings"]
-    assert shipped.attacks["cdd"]["shipped"]["n_member"] == 5 * counts["dev_records_of_each_class"]
+    built = json.loads((sample.benchmark_directory() / "construction.json").read_text())["subsets"].values()
+    assert shipped.attacks["cdd"]["shipped"]["n_member"] == sum(s["members_matched"]["dev_records"] for s in built)

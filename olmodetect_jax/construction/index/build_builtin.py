@@ -59,29 +59,38 @@ def build_index(
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    digest, shards = hashlib.sha256(), []
-    chunks = _chunks(documents, max(_LEAST, memory // _BYTES_PER_TOKEN), digest)
-    for chunk in chunks:
-        if not shards or shards[-1].tokens + len(chunk[0]) > SHARD_TOKENS:
-            shards.append(_Shard(partial / f"shard-{len(shards):05d}", n))
-        shards[-1].add(*chunk)
-        report(len(chunk[0]))
-    if not shards:
-        shutil.rmtree(partial)
-        raise DataError(f"{folder}: the corpus holds no document")
-    facts = [shard.finish(memory) for shard in shards]
-    description = {
-        "format": FORMAT,
-        "backend": "builtin",
-        "n": n,
-        "tokenizer": tokenizer_digest,
-        "corpus": digest.hexdigest(),
-        **{name: sum(f[name] for f in facts) for name in ("documents", "tokens", "windows")},
-        "shards": facts,
-    }
-    write_json(partial / DESCRIPTION, description)
-    partial.rename(folder)
+    try:
+        corpus, facts = _write_shards(documents, partial, n, memory, report)
+        if not facts:
+            raise DataError(f"{folder}: the corpus holds no document, so there is nothing to index")
+        description = {
+            "format": FORMAT,
+            "backend": "builtin",
+            "n": n,
+            "tokenizer": tokenizer_digest,
+            "corpus": corpus,
+            **{name: sum(f[name] for f in facts) for name in ("documents", "tokens", "windows")},
+            "shards": facts,
+        }
+        write_json(partial / DESCRIPTION, description)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return description
+
+
+def _write_shards(
+    documents: Iterable[np.ndarray], folder: Path, n: int, memory: int, report: Callable[[int], None]
+) -> tuple[str, list[dict[str, Any]]]:
+    """Writes everything but the description: digest of the documents, and what each shard holds."""
+    digest, shards = hashlib.sha256(), []
+    size = max(_LEAST, memory // _BYTES_PER_TOKEN)
+    for ids, lengths in _chunks(documents, size, digest):
+        if not shards or shards[-1].tokens + len(ids) > SHARD_TOKENS:
+            shards.append(_Shard(folder / f"shard-{len(shards):05d}", n, size))
+        shards[-1].add(ids, lengths)
+        report(len(ids))
+    return digest.hexdigest(), [shard.finish(memory) for shard in shards]
 
 
 def _chunks(documents: Iterable[np.ndarray], size: int, digest: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -92,7 +101,7 @@ def _chunks(documents: Iterable[np.ndarray], size: int, digest: Any) -> Iterator
         if len(ids) > SHARD_TOKENS:
             raise DataError(f"document {number + 1} has {len(ids):,} tokens; at most {SHARD_TOKENS:,} can be indexed")
         digest.update(len(ids).to_bytes(8, "little"))
-        digest.update(ids.tobytes())
+        digest.update(ids)
         if waiting and n_waiting + len(ids) > size:
             yield np.concatenate(waiting), np.array([len(w) for w in waiting], np.int64)
             waiting, n_waiting = [], 0
@@ -117,9 +126,9 @@ def checked_ids(ids: np.ndarray, where: str) -> np.ndarray:
 class _Shard:
     """One part of the corpus that is sorted as a whole."""
 
-    def __init__(self, folder: Path, n: int):
+    def __init__(self, folder: Path, n: int, size: int):
         folder.mkdir()
-        self.folder, self.n = folder, n
+        self.folder, self.n, self._size = folder, n, size
         self.tokens = self.documents = self.windows = 0
         self._parts = folder / "parts"
         self._parts.mkdir()
@@ -129,13 +138,14 @@ class _Shard:
         starts = self.tokens + np.concatenate([[0], np.cumsum(lengths)])
         _append(self.folder / TOKENS, ids)
         _append(self.folder / DOCUMENTS, starts[:-1].astype("<u8"))
-        if len(ids) >= self.n:
-            places = window_places(lengths, self.n)
-            hashes = hashing.rolling(ids, self.n)[places]
-            entries = np.empty(len(places), _ENTRY)
-            entries["hash"], entries["position"] = hashes, places + self.tokens
+        places = window_places(lengths, self.n)
+        for start in range(0, len(places), self._size):  # more than once for a document longer than a chunk
+            some = places[start : start + self._size]
+            entries = np.empty(len(some), _ENTRY)
+            entries["hash"] = hashing.rolling(ids[some[0] : some[-1] + self.n], self.n)[some - some[0]]
+            entries["position"] = some + self.tokens
             _scatter(entries, self._parts, shift=56)
-            self.windows += len(places)
+        self.windows += len(places)
         self.tokens += len(ids)
         self.documents += len(lengths)
 
@@ -182,10 +192,11 @@ def _write_sorted(folder: Path, shift: int, memory: int, hashes: BinaryIO, posit
             _write_sorted(inner, shift - 8, memory, hashes, positions)
             inner.rmdir()
             continue
-        entries = _read(path, 0, n)
-        order = np.argsort(entries["hash"], kind="stable")  # so equal hashes keep the order of their positions
-        entries["hash"][order].tofile(hashes)
-        entries["position"][order].tofile(positions)
+        for start in range(0, n, size):  # more than one only where all hashes of a part are the same
+            entries = _read(path, start, min(size, n - start))
+            order = np.argsort(entries["hash"], kind="stable")  # so equal hashes keep the order of their positions
+            entries["hash"][order].tofile(hashes)
+            entries["position"][order].tofile(positions)
         path.unlink()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,7 @@ def read_lines(root: Path, tree: Tree) -> list[SubsetLines]:
 
     Raises:
         MissingFilesError: a subset has some of its files and lacks others, or the folder holds none.
-        DataError: a file cannot be read, or a record has no text.
+        DataError: a file cannot be read, a record has no text or is not valid Unicode, or a class has no record.
     """
     found, seen = [], set()
     for subset in tree.subsets:
@@ -104,6 +105,7 @@ def _subset_lines(subset: Subset, name: str, variant: str, files: set[tuple[Path
     for path, label, side, split in sorted(files, key=lambda f: (f[3], f[2], str(f[0]))):
         for number, value in read_jsonl(path):
             where = f"{path}, line {number}"
+            _check_unicode(value, where)
             text = scored_text(value)
             if text is None:
                 raise DataError(f"{where}: the record has no text")
@@ -114,3 +116,14 @@ def _subset_lines(subset: Subset, name: str, variant: str, files: set[tuple[Path
         if not found:
             raise DataError(f"{name}: has no {'members' if member else 'non-members'}")
     return SubsetLines(name, subset, variant, tuple(lines[True]), tuple(lines[False]))
+
+
+def _check_unicode(value: Mapping[str, Any], where: str) -> None:
+    """JSON can spell half a character; no tokenizer, hash or file takes one."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{where}: the record holds a lone surrogate U+{ord(error.object[error.start]):04X}, which is not valid "
+            "Unicode text; repair or remove the record"
+        ) from None

@@ -1,17 +1,19 @@
 """Signs that something else than membership tells the classes apart, or that a split knows another.
 
-A *format* warning is about how a text or a field is written: each form (how a text begins and ends, its line ends, how
-many parts two blank lines make of it, the shape of a date, the kind of an id) is counted in both classes, and its share
-compared by Fisher's exact test. It warns where p times the number of tests is below 0.01 and the shares differ by a
-quarter or more: chance alone gives one subset in a hundred a warning, and a difference that hardly any text shows gives
-none. Few texts cannot reach that: a form that every text of one class has and none of the other warns in any case.
+A *format* warning is about how a text or a field is written, a *fields* warning about which fields a record has and of
+which type. Each form (how a text begins and ends, its line ends, how many parts two blank lines make of it, the shape
+of a date, the kind of an id, a field) is counted in both classes, and its shares compared by Fisher's exact test. It
+warns where p times the number of tests is below 0.01 and the shares differ by a quarter or more: chance alone gives
+one subset in a hundred a warning, and a difference that hardly any text shows gives none. Only forms that are frequent
+enough in both classes together to differ so much are tests. Few texts cannot reach such a p: a form that every record
+of one class has and none of the other warns in any case.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from olmodetect_jax.construction.verification.data import Line, SubsetLines
@@ -52,8 +54,8 @@ def leaks(subset: SubsetLines) -> list[Leak]:
         names = tuple(dict.fromkeys(line.name for line in lines))
         return Leak(kind, subset.id, subset.variant, message, names[:_SHOWN])
 
-    found = [leak("format", *warning) for warning in _formats(subset)]
-    found += [leak("fields", *warning) for warning in _fields(subset)]
+    found = [leak("format", *warning) for warning in _told_apart(subset, _forms)]
+    found += [leak("fields", *warning) for warning in _told_apart(subset, _fields)]
     for kind, pairs, what in (
         ("both classes", _same(subset.members, subset.non_members), "texts stand in both classes"),
         ("dev and test", _across_splits(subset, _same), "texts stand in dev and in test"),
@@ -64,15 +66,15 @@ def leaks(subset: SubsetLines) -> list[Leak]:
     return found
 
 
-def _formats(subset: SubsetLines) -> Iterator[tuple[str, list[Line]]]:
-    """Forms that are much more frequent in one class."""
+def _told_apart(subset: SubsetLines, forms_of: Callable[[Line], Iterable[str]]) -> Iterator[tuple[str, list[Line]]]:
+    """Forms that are much more frequent in one class, each with the lines that have it."""
     from scipy.stats import fisher_exact
 
-    n_members, n_others = len(subset.members), len(subset.non_members)
-    counts = [
-        Counter(form for line in lines for form in set(_forms(line))) for lines in (subset.members, subset.non_members)
-    ]
-    forms = sorted({*counts[0], *counts[1]})
+    sides = [[set(forms_of(line)) for line in lines] for lines in (subset.members, subset.non_members)]
+    counts = [Counter(form for forms in side for form in forms) for side in sides]
+    n_members, n_others = map(len, sides)
+    frequent = GAP * min(n_members, n_others)
+    forms = sorted(form for form in {*counts[0], *counts[1]} if counts[0][form] + counts[1][form] >= frequent)
     for form in forms:
         a, b = counts[0][form], counts[1][form]
         gap = a / n_members - b / n_others
@@ -81,10 +83,10 @@ def _formats(subset: SubsetLines) -> Iterator[tuple[str, list[Line]]]:
         p = fisher_exact([[a, n_members - a], [b, n_others - b]]).pvalue
         always = {a / n_members, b / n_others} == {0.0, 1.0}
         if p * len(forms) < ERROR_RATE or always:
-            lines = subset.members if gap > 0 else subset.non_members
+            lines, own = (subset.members, sides[0]) if gap > 0 else (subset.non_members, sides[1])
             yield (
                 f"{form}: {a} of {n_members} members, {b} of {n_others} non-members",
-                [line for line in lines if form in _forms(line)],
+                [line for line, forms in zip(lines, own, strict=True) if form in forms],
             )
 
 
@@ -95,6 +97,7 @@ def _forms(line: Line) -> tuple[str, ...]:
     first, _, rest = line.own_text.partition("\n")
     return (
         f"the text begins with {_kind(text[:1])}",
+        f"the first word of the text is {text.split(maxsplit=1)[0][:20]!r}",
         f"the text ends with {_kind(text[-1:])}",
         f"two blank lines make {min(parts, 4)}{' or more' if parts > 3 else ''} parts of the text",
         *(["the first line ends without a full stop, and a blank line follows"] if _is_title(first, rest) else []),
@@ -131,22 +134,12 @@ def _shapes(value: Mapping[str, object], above: str = "") -> Iterator[tuple[str,
             yield full, repr(re.sub(r"\d+", "0", own)[:20])
 
 
-def _fields(subset: SubsetLines) -> Iterator[tuple[str, list[Line]]]:
-    """Fields and types of fields that only one class has; overlap scores are the non-members' by design."""
-    known = [
-        Counter(name for line in lines for name in set(_typed(line.value)))
-        for lines in (subset.members, subset.non_members)
-    ]
-    for mine, other, title, lines in (
-        (known[0], known[1], "members", subset.members),
-        (known[1], known[0], "non-members", subset.non_members),
-    ):
-        for name in sorted(set(mine) - set(other)):
-            having = [line for line in lines if name in set(_typed(line.value))]
-            yield f"only {title} have {name} ({mine[name]} of {len(lines)})", having
+def _fields(line: Line) -> Iterator[str]:
+    return _typed(line.value)
 
 
 def _typed(value: Mapping[str, object], above: str = "") -> Iterator[str]:
+    """Fields with their types; overlap scores are the non-members' by design."""
     for name, own in value.items():
         if _SCORE.fullmatch(name):
             continue
@@ -155,6 +148,9 @@ def _typed(value: Mapping[str, object], above: str = "") -> Iterator[str]:
         elif own is not None:
             kind = "number" if isinstance(own, int | float) and not isinstance(own, bool) else type(own).__name__
             yield f"the field {above}{name} ({kind})"
+            for item in own if isinstance(own, list) else ():
+                if isinstance(item, Mapping):
+                    yield from _typed(item, f"{above}{name}[].")
 
 
 def _same(ones: Sequence[Line], others: Sequence[Line]) -> list[tuple[Line, Line]]:

@@ -46,35 +46,44 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class ClassFacts:
-    """One class of a subset or domain.
+class PartFacts:
+    """Some records of one class.
 
     Attributes:
-        records: of dev and test.
-        dev_records: of these, for development.
+        records: their number.
         tokens: of all.
-        dev_tokens: of the development records.
         length: tokens a record.
         quality: the domain's own numbers by title.
         date: mean date in days, and spread; None if no record is dated.
-        lengths: tokens of each record, for plots.
-        dates: ordinals of the dated records, for plots.
     """
 
     records: int
-    dev_records: int
     tokens: int
-    dev_tokens: int
     length: Spread
     quality: Mapping[str, Spread]
     date: Spread | None
-    lengths: tuple[int, ...]
-    dates: tuple[float, ...]
 
     @property
     def mean_date(self) -> str | None:
         """The mean date as a day."""
         return None if self.date is None else date.fromordinal(int(self.date.mean)).isoformat()
+
+
+@dataclass(frozen=True)
+class ClassFacts(PartFacts):
+    """One class of a subset or domain.
+
+    Attributes:
+        dev: of its development records; None if it has none.
+        test: of its test records.
+        lengths: tokens of each record, for plots.
+        dates: ordinals of the dated records, for plots.
+    """
+
+    dev: PartFacts | None
+    test: PartFacts | None
+    lengths: tuple[int, ...]
+    dates: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -158,14 +167,31 @@ def _half(
 
 
 def _class_facts(lines: Sequence[Line], ids: list[np.ndarray], dates: np.ndarray) -> ClassFacts:
-    lengths = [len(own) for own in ids]
-    dev = [line.split == "dev" for line in lines]
-    dated = dates[~np.isnan(dates)]
+    lengths = np.array([len(own) for own in ids])
+
+    def part(split: str) -> PartFacts | None:
+        own = [i for i, line in enumerate(lines) if line.split == split]
+        return _part_facts([lines[i] for i in own], lengths[own], dates[own]) if own else None
+
     return ClassFacts(
-        len(lines), sum(dev), sum(lengths), sum(n for n, d in zip(lengths, dev, strict=True) if d),
-        Spread.of(lengths), _quality(lines), Spread.of(dated.tolist()) if len(dated) else None, tuple(lengths),
-        tuple(dated.tolist()),
+        **vars(_part_facts(lines, lengths, dates)), dev=part("dev"), test=part("test"),
+        lengths=tuple(lengths.tolist()), dates=tuple(_dated(dates)),
     )  # fmt: skip
+
+
+def _part_facts(lines: Sequence[Line], lengths: np.ndarray, dates: np.ndarray) -> PartFacts:
+    dated = _dated(dates)
+    return PartFacts(
+        len(lines),
+        int(lengths.sum()),
+        Spread.of(lengths.tolist()),
+        _quality(lines),
+        Spread.of(dated) if dated else None,
+    )
+
+
+def _dated(dates: np.ndarray) -> list[float]:
+    return dates[~np.isnan(dates)].tolist()
 
 
 def _quality(lines: Sequence[Line]) -> dict[str, Spread]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from olmodetect_jax.benchmark import tree_of
-from olmodetect_jax.construction.verification.bag_of_words import FOLDS, Blind, blind
+from olmodetect_jax.construction.verification.bag_of_words import FOLDS, Blind, blind, mean_blind
 from olmodetect_jax.construction.verification.data import Line, SubsetLines, read_lines
 from olmodetect_jax.construction.verification.leaks import Leak, leaks
 from olmodetect_jax.construction.verification.overlap_summary import OverlapSummary, overlap_summary
@@ -29,7 +30,7 @@ class Verification:
     Attributes:
         title: of the benchmark.
         groups: facts of each subset and of each domain with several, in the tree's order; matched, then shifted.
-        blind: the blind baseline, by (subset id, variant); those with too few texts are left out.
+        blind: the blind baseline, by (id of a subset or domain, variant); those with too few texts are left out.
         overlap: by model size, by domain: overlap of the non-members.
         measured: by domain: overlap of both classes with a given index; None if none was given.
         leaks: warnings.
@@ -45,8 +46,11 @@ class Verification:
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Plain values; an infinite temporal term, which is no number of JSON, is a word."""
         value = dataclasses.asdict(self)
+        for group in value["groups"]:
+            if math.isinf(group["temporal"]):
+                group["temporal"] = "infinite"
         value["blind"] = {"/".join(key): found for key, found in value["blind"].items()}
         return value
 
@@ -80,9 +84,12 @@ def verify(
         else:
             blinds[subset.id, subset.variant] = blind(subset, seed=seed)
         found += leaks(subset)
-    for (domain, _), own in _by_domain(subsets).items():
+    for (domain, variant), own in _by_domain(subsets).items():
         if len(own) > 1:
             groups.append(_facts("domain", domain, tree.domain_titles[own[0].subset.domain], own, encode, seed))
+            known = [blinds[s.id, variant] for s in own if (s.id, variant) in blinds]
+            if len(known) == len(own):
+                blinds[f"{domain} (domain)", variant] = mean_blind(known)
     matched = [s for s in subsets if s.variant == "matched"]
     measured = None if measure is None else _measured(matched, measure)
     return Verification(tree.title, tuple(groups), blinds, _stored(matched), measured, tuple(found), tuple(notes))
@@ -119,12 +126,10 @@ def _stored(subsets: Sequence[SubsetLines]) -> dict[str, dict[str, OverlapSummar
     scores: dict[str, dict[str, dict[str, list[float]]]] = {}
     for (domain, _), own in _by_domain(subsets).items():
         for subset in own:
-            first_side = subset.sides[0]  # the sides of a pair hold the same scores
-            for line in subset.non_members:
-                if line.side == first_side:
-                    for size, field, value in _scores(line):
-                        parts = scores.setdefault(size, {}).setdefault(domain, {})
-                        parts.setdefault(f"{subset.id} {field}".strip(), []).append(value)
+            for line in subset.non_members:  # both files of a pair hold the same scores, so means and spreads stay
+                for size, field, value in _scores(line):
+                    parts = scores.setdefault(size, {}).setdefault(domain, {})
+                    parts.setdefault(f"{subset.id} {field}".strip(), []).append(value)
     return {size: {d: overlap_summary(parts) for d, parts in domains.items()} for size, domains in scores.items()}
 
 
