@@ -74,7 +74,7 @@ def _conclusion(found: Verification) -> str:
     ]
     lines = [f"{len(found.leaks)} warnings"] if found.leaks else ["no warnings"]
     if apart:
-        lines.append(f"words alone tell the classes apart: {', '.join(apart)}")
+        lines.append(f"words alone tell the classes apart, or were matched too well: {', '.join(apart)}")
     return "; ".join([*lines, *found.notes])
 
 

@@ -23,7 +23,7 @@ ALLOWED = {
     "benchmark": BASE | {"records"},
     "chat": BASE,
     "web": set(),
-    "construction": BASE | {"records", "benchmark", "web"},
+    "construction": BASE | {"records", "benchmark", "tokenization", "web"},
     "neighbours": DATA,
     "quiz": DATA | {"web"},
     "attacks": DATA | {"neighbours", "quiz"},

@@ -83,7 +83,7 @@ def _of_texts(name: str, members: Sequence[Line], others: Sequence[Line], seed: 
     labels = np.array([id(line) in own for line in lines], np.int64)
     texts = [line.text for line in lines]
     try:
-        counts = CountVectorizer(lowercase=True, min_df=MIN_DOCUMENTS).fit_transform(texts)
+        counts = CountVectorizer(lowercase=True, min_df=MIN_DOCUMENTS, dtype=np.float64).fit_transform(texts)
     except ValueError:
         raise DataError(f"{name}: no word stands in {MIN_DOCUMENTS} texts, so words cannot be compared") from None
     aucs = [roc_auc_score(labels, _out_of_fold(counts, labels, seed + k)) for k in range(SEEDS)]
@@ -111,8 +111,10 @@ def _fold_key(line: Line) -> str:
 def _out_of_fold(counts: object, labels: np.ndarray, seed: int) -> np.ndarray:
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
+    from threadpoolctl import threadpool_limits
 
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
-    # liblinear: one thread and the same bits on every machine, and the fastest for so few texts.
     model = LogisticRegression(solver="liblinear", max_iter=5000)
-    return cross_val_predict(model, counts, labels, cv=folds, method="predict_proba")[:, 1]
+    # One thread: how many there are would change the last bits, and they wait for each other longer than they work.
+    with threadpool_limits(1):
+        return cross_val_predict(model, counts, labels, cv=folds, method="predict_proba")[:, 1]
