@@ -34,3 +34,4 @@ def test_construction_is_measured():
     assert annealing["tokens"] == 217_163 and annealing["proposals_per_second"] > 0 and annealing["ratio_to_numpy"] > 1
     assert 15_000 < annealing["distinct_ids"] < 20_000 and annealing["largest_drift"] < 1e-9
     assert index["found"] == 500_000 and index["disk_to_u32_tokens"] <= 4
+    assert index["build_memory_ratio"] <= 1 and index["look_up_memory_ratio"] <= 1

@@ -75,12 +75,14 @@ def test_a_killed_scan_goes_on_and_counts_exactly(planned):
         [sys.executable, str(script), str(folder)], start_new_session=True, capture_output=True, check=False
     )
     assert killed.returncode == -9
-    done = sorted(p.name for p in (folder / "counts").iterdir())
+    done = sorted(p.name for p in (folder / "counts").glob("*.safetensors"))
     assert 0 < len(done) < 4
     with pytest.raises(DataError, match="of 4 tasks are not done"):
         merge(folder)
     before = {
-        p.name: p.stat().st_mtime_ns for p in (folder / "counts").iterdir() if (folder / "logs/completions").exists()
+        p.name: p.stat().st_mtime_ns
+        for p in (folder / "counts").glob("*.safetensors")
+        if (folder / "logs/completions").exists()
     }
     finished = {f"{p.name}.safetensors" for p in (folder / "logs" / "completions").iterdir()}
     again = subprocess.run(
@@ -90,7 +92,7 @@ def test_a_killed_scan_goes_on_and_counts_exactly(planned):
         capture_output=True, check=False,
     )  # fmt: skip
     assert again.returncode == 0, again.stderr
-    after = {p.name: p.stat().st_mtime_ns for p in (folder / "counts").iterdir()}
+    after = {p.name: p.stat().st_mtime_ns for p in (folder / "counts").glob("*.safetensors")}
     assert len(after) == 4 and {n for n in finished if after[n] != before[n]} == set()
     queries = np.concatenate([windows(i, N) for i in ids])
     assert merge(folder).count(queries).tolist() == brute_force(tmp_path, queries)

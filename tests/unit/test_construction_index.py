@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -136,12 +137,35 @@ def test_look_ups_hold_no_more_than_they_may(tmp_path):
     assert found == [198_998 if q.tolist() == [5, 5, 5] else 1 for q in queries[:-1]] + [0]
 
 
+def mapped_now():
+    """Bytes of mapped files that this process holds."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssFile:"))
+
+
+@pytest.mark.parametrize("memory, kept", [(10**6, False), (10**9, True)])
+def test_pages_are_given_back_where_the_index_is_larger_than_memory(tmp_path, memory, kept):
+    document = np.random.default_rng(0).integers(0, 2**32, 300_000).astype(np.uint32)
+    build_index([document], tmp_path / "i", n=3, tokenizer_digest="t", memory=10**8)
+    index = open_index(tmp_path / "i", tokenizer_digest="t", memory=memory)
+    queries = np.ascontiguousarray(windows(document, 3)[::100])
+    index.count(queries[:1])  # what the first call loads
+    before = mapped_now()
+    assert index.count(queries).tolist() == [1] * len(queries)
+    assert (mapped_now() - before > 2**21) == kept
+
+
 def test_a_corpus_beyond_one_shard(tmp_path, large, little, monkeypatch):
     monkeypatch.setattr(build_builtin, "SHARD_TOKENS", 1500)
     facts = build(large, tmp_path / "i", 3, memory=1)
     assert len(facts["shards"]) > 5
     queries = queries_for(large, 3, np.random.default_rng(0))
     assert open_index(tmp_path / "i", tokenizer_digest="t").count(queries).tolist() == brute_force(large, queries, 3)
+    size = sum(4 * s["tokens"] + 12 * s["windows"] for s in facts["shards"])
+    for memory, back in ((2 * size - 2, True), (2 * size, False)):  # they count together
+        assert {s._gives_back for s in open_index(tmp_path / "i", tokenizer_digest="t", memory=memory)._shards} == {
+            back
+        }
     with pytest.raises(DataError, match="document 1 has 2,000 tokens"):
         build([[1] * 2000], tmp_path / "j")
 

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 
 from olmodetect_jax.construction.index.base import windows
 from olmodetect_jax.construction.index.build_builtin import build_index
@@ -165,6 +168,49 @@ def test_texts_measured_together_are_as_alone():
     assert {len(f) for f in together} == {1, 2}  # some are rejected by the first size, some are not
 
 
+LETTERS = st.lists(st.sampled_from([0, 1, 65_536, 65_537]), max_size=14)
+
+
+@settings(max_examples=150)
+@drawn(
+    text=LETTERS, documents=st.lists(LETTERS, min_size=2, max_size=4), block=st.sampled_from([None, 1, 3]),
+    threshold=st.sampled_from([0.2, 0.5, 2.0]), short_text=st.sampled_from(["reject", "zero"]), variant=st.booleans(),
+)  # fmt: skip
+def test_as_counted_one_window_after_the_other(text, documents, block, threshold, short_text, variant):
+    partner = {0: 65_536, 65_536: 0} if variant else {}
+    pieces = Pieces({0: "a", 65_536: "▁a", 1: "▁", 65_537: "7"}) if variant else None
+    n, corpora = 3, {"x": documents[:1], "y": documents[1:]}
+    sizes = {"first": {"x": 2}, "second": {"x": 1, "y": 3}}
+    indices = {name: Listed(corpus, block) for name, corpus in corpora.items()}
+    measure = OverlapMeasure(indices, sizes, n=n, threshold=threshold, pieces=pieces)
+    (found,) = measure.measure([np.array(text, np.uint32)], list(sizes), short_text=short_text)
+
+    def occurrences(name, window):
+        return sum(d[i : i + n] == window for d in corpora[name] for i in range(len(d) - n + 1))
+
+    for size, copies in sizes.items():
+        stopped = None
+        asked = [text[i : i + n] for i in range(len(text) - n + 1)]
+        plain = [sum(c * occurrences(name, w) for name, c in copies.items()) for w in asked]
+        for i in range(len(asked)):
+            if stopped is None and sum(p > 0 for p in plain[: i + 1]) / len(asked) >= threshold:
+                stopped = i + 1
+        other = [[partner[w[0]], *w[1:]] if w[0] in partner else None for w in asked]
+        hits = [
+            p > 0 or (o is not None and any(occurrences(c, o) for c in copies))
+            for p, o in zip(plain, other, strict=True)
+        ]
+        total, eta = sum(plain), sum(hits) / len(hits) if hits else float(short_text == "reject")
+        overlap = found.by_size[size]
+        assert overlap.stopped_after == stopped
+        assert overlap.kept == (eta < threshold if hits else short_text == "zero")
+        if stopped is None:
+            assert (overlap.eta, overlap.hits.tolist(), overlap.total_count) == (eta, hits, total)
+        if not overlap.kept:
+            assert list(found.by_size) == list(sizes)[: list(sizes).index(size) + 1]
+            break
+
+
 def test_an_index_is_asked_once_and_not_after_a_text_is_given_up():
     document, text = np.arange(100), np.arange(100)
     index = Listed([document], block=4)
@@ -219,6 +265,8 @@ def test_what_a_vocabulary_offers(tmp_path):
     unigram.write_text(json.dumps({"model": {"vocab": [["▁a", 0.0], ["a", -1.0], ["▁", -2.0], ["7", -2], ["▁7", -2]]}}))
     pieces = Pieces.of_tokenizer(unigram)
     assert [pieces.toggled(i) for i in range(6)] == [1, 0, None, None, None, None]
+    assert Pieces({0: "", 1: "▁", 2: "▁a"}).toggled(0) is None  # the empty piece is no partner of the bare mark
+    assert Pieces({0: "", 1: "▁", 2: "▁a"}).toggled(1) is None
     unigram.write_text("{}")
     from olmodetect_jax.errors import UsageError
 

@@ -44,7 +44,7 @@ def build_index(
         folder: to make; it appears when all is done.
         n: tokens of a window.
         tokenizer_digest: of the tokenizer that made the ids.
-        memory: bytes that may be held, about.
+        memory: bytes that may be held, about, besides one document (13 a token, and what the iterator holds).
         report: is told how many more tokens were read.
 
     Returns:

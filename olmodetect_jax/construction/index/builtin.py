@@ -72,7 +72,9 @@ class BuiltinIndex:
         self.n: int = description["n"]
         self.description = {name: value for name, value in description.items() if name != "shards"}
         self._sorted = max(_TOGETHER, memory // _BYTES_PER_SORTED)
-        self._shards = [_Shard(folder / s["folder"], memory) for s in description["shards"] if s["windows"]]
+        shards = [s for s in description["shards"] if s["windows"]]
+        gives_back = sum(4 * s["tokens"] + 12 * s["windows"] for s in shards) > memory // 2
+        self._shards = [_Shard(folder / s["folder"], memory, gives_back) for s in shards]
 
     def count(self, queries: np.ndarray) -> np.ndarray:
         """Occurrences of each n-gram: [Q] int64; exact, for each hash that is found is compared with the tokens.
@@ -101,16 +103,16 @@ class BuiltinIndex:
 class _Shard:
     """The files of one shard, mapped.
 
-    Pages that were read stay with the process and would add up. Where all of them are more than half of what may be
-    held, those of one stretch of the hashes, or of one block of occurrences, are given back before the next.
+    Pages that were read stay with the process and would add up. Where those of all shards are more than half of what
+    may be held, those of one stretch of the hashes, or of one block of occurrences, are given back before the next.
     """
 
-    def __init__(self, folder: Path, memory: int):
+    def __init__(self, folder: Path, memory: int, gives_back: bool):
         self._maps = [_mapped(folder / name) for name in (HASHES, POSITIONS, TOKENS)]
         self._hashes, self._positions, self._tokens = (
             np.frombuffer(mapped, dtype) for mapped, dtype in zip(self._maps, ("<u8", "<u4", "<u4"), strict=True)
         )
-        self._gives_back = sum(len(mapped) for mapped in self._maps) > memory // 2
+        self._gives_back = gives_back
         self._of_hashes, self._of_tokens = memory // 4, memory // 2
 
     def count(self, wanted: np.ndarray, queries: np.ndarray) -> np.ndarray:
