@@ -17,8 +17,17 @@ from olmodetect_jax.construction.candidates import Texts, shuffled
 from olmodetect_jax.construction.config import BuildConfig, SubsetConfig
 from olmodetect_jax.construction.filtering import Filter, drop_members
 from olmodetect_jax.construction.layout import file_of, label_of, sizes_of, subset_of, write_records
-from olmodetect_jax.construction.matching import Class, match, member_class, non_member_class, shifted, texts_of
-from olmodetect_jax.construction.pools import Encode, Pool, made_from, read_pool
+from olmodetect_jax.construction.matching import Class, match, member_class, non_member_class, texts_of
+from olmodetect_jax.construction.pools import (
+    Encode,
+    Pool,
+    SideName,
+    files_of_options,
+    made_from,
+    read_pool,
+    side_of,
+)
+from olmodetect_jax.construction.shifted import draw_shifted
 from olmodetect_jax.construction.sources.registry import load_source
 from olmodetect_jax.construction.stages import Stages
 from olmodetect_jax.records import MEMBER, NON_MEMBER
@@ -71,119 +80,141 @@ class Builder:
         return subset_of(entry, self.tree).domain, entry.size or ""
 
     def _domain_files(self, entries: list[SubsetConfig], out: Path) -> dict[str, Any]:
-        pools = {label_of(e, self.tree): self._pools(e) for e in entries}
-        texts = {
-            label: [texts_of(p.candidates, self.encode, dated=load_source(e.source).DATED) for p in pools[label]]
-            for label, e in zip(pools, entries, strict=True)
-        }
+        labels = [label_of(entry, self.tree) for entry in entries]
+        pools = [self._pools(entry, label) for entry, label in zip(entries, labels, strict=True)]
         wanted = targets(
             self.config.budget,
-            {label: e.training_tokens for label, e in zip(pools, entries, strict=True)},
-            {label: int(non_members.n_tokens.sum()) for label, (_, non_members) in texts.items()},
+            {label: entry.training_tokens for label, entry in zip(labels, entries, strict=True)},
+            {label: int(own["non-members"].texts.n_tokens.sum()) for label, own in zip(labels, pools, strict=True)},
         )
         facts = {}
-        for label, entry in zip(pools, entries, strict=True):
-            chosen = self._choose(entry, label, *texts[label], wanted[label])
-            self._write(entry, label, pools[label], texts[label], chosen, out)
+        for label, entry, own in zip(labels, entries, pools, strict=True):
+            classes, annealing = self._choose(entry, label, own, wanted[label])
+            for chosen in classes:
+                self._write(entry, label, chosen, out)
             facts[label] = {
-                "steps": {
-                    name: p.steps.rows() for name, p in zip(("members", "non_members"), pools[label], strict=True)
-                },
+                "steps": {name.replace("-", "_"): known.pool.steps.rows() for name, known in own.items()},
                 "target_tokens": wanted[label],
-                **chosen.facts(),
+                **{chosen.name: chosen.texts.facts() for chosen in classes},
+                "annealing": annealing,
             }
         return facts
 
-    def _pools(self, entry: SubsetConfig) -> tuple[Pool, Pool]:
-        """Members, and the non-members that pass the filter."""
-        label, choices, seed = label_of(entry, self.tree), self.config.chosen(), self.config.seed
-        sizes = sizes_of(entry, self.tree, self.config.copies())
-        base = [
-            entry.model_dump(mode="json"), choices.model_dump(), seed, self.tokenizer_digest,
-            made_from(entry.members.paths, self.sources), made_from(entry.non_members.paths, self.sources),
-        ]  # fmt: skip
-        found = []
-        with self.progress(f"{label}: reading pools", 2, unit="pools") as advance:
-            for member in (True, False):
-
-                def read(member: bool = member) -> dict[str, Any]:
-                    pool = read_pool(entry, member, self.sources, choices, seed=seed, encode=self.encode)
-                    return pool.as_json()
-
-                name = "members" if member else "non_members"
-                found.append(Pool.from_json(self.stages.get(f"{label}/{name}", [name, *base], read)))
+    def _pools(self, entry: SubsetConfig, label: str) -> dict[SideName, Known]:
+        """Members, non-members that pass the filter, and what shifted members are drawn from if they are wanted."""
+        names: list[SideName] = ["members", "non-members"]
+        if self.config.shifted and subset_of(entry, self.tree).variants:
+            names.append("shifted members")
+        with self.progress(f"{label}: reading pools", len(names), unit="pools") as advance:
+            read = {}
+            for name in names:
+                read[name] = self._pool(entry, label, name)
                 advance(1)
-        members, non_members = found
+        pools = {name: pool for name, (pool, _) in read.items()}
+        pools["non-members"] = self._kept(entry, label, pools, [described for _, described in read.values()])
+        dated = load_source(entry.source).DATED
+        return {n: Known(pool, texts_of(pool.candidates, self.encode, dated=dated)) for n, pool in pools.items()}
+
+    def _pool(self, entry: SubsetConfig, label: str, name: SideName) -> tuple[Pool, list[Any]]:
+        """One class as its source gives it, and what it was made from."""
+        choices, seed, own = self.config.chosen(), self.config.seed, side_of(entry, name)
+        described = [
+            name, entry.source, entry.options, own.model_dump(mode="json"), choices.model_dump(), seed,
+            self.tokenizer_digest, made_from(own.paths, self.sources), files_of_options(entry, name, self.sources),
+        ]  # fmt: skip
+        kept = self.stages.get(
+            f"{label}/{name.replace(' ', '_')}", described,
+            lambda: read_pool(entry, name, self.sources, choices, seed=seed, encode=self.encode).as_json(),
+        )  # fmt: skip
+        return Pool.from_json(kept), described
+
+    def _kept(self, entry: SubsetConfig, label: str, pools: Mapping[SideName, Pool], described: list[Any]) -> Pool:
+        """The non-members that no pool of members holds and that the filter lets pass."""
+        sizes = sizes_of(entry, self.tree, self.config.copies())
 
         def kept() -> dict[str, Any]:
-            rest = drop_members(non_members, members)
+            rest = drop_members(pools["non-members"], [p for name, p in pools.items() if name != "non-members"])
             if self.filter is not None:
                 with self.progress(f"{label}: 13-gram filter", len(rest.candidates), unit="texts") as advance:
                     rest, found = self.filter.keep(rest, sizes, short_text=entry.short_text, report=advance)
                 write_records(self.stages.folder / label / OVERLAPS, found)
             return rest.as_json()
 
-        described = None if self.filter is None else self.filter.description(sizes)
-        return members, Pool.from_json(self.stages.get(f"{label}/kept", ["kept", *base, described], kept))
+        filtered = None if self.filter is None else self.filter.description(sizes)
+        return Pool.from_json(self.stages.get(f"{label}/kept", [described, entry.short_text, filtered], kept))
 
-    def _choose(self, entry: SubsetConfig, label: str, members: Texts, pool: Texts, target: int) -> Chosen:
-        config, seed = self.config, self.config.seed
-        positions = fill(pool, target, min_records=entry.min_records, seed=seed, name=label)
-        non_members = pool.take(positions)
+    def _choose(
+        self, entry: SubsetConfig, label: str, pools: Mapping[SideName, Known], target: int
+    ) -> tuple[list[Chosen], dict[str, Any]]:
+        """The classes of a subset, and what the annealing found."""
+        config, seed, members, others = self.config, self.config.seed, pools["members"], pools["non-members"]
+        positions = fill(others.texts, target, min_records=entry.min_records, seed=seed, name=label)
+        non_members = others.texts.take(positions)
         settings, choices = config.annealing, config.chosen()
-        described = ["matched", settings.model_dump(), choices.model_dump(), seed, list(members.keys), non_members.keys]
+        described = [
+            settings.model_dump(), choices.model_dump(), seed, self.tokenizer_digest,
+            *([texts.keys, texts.days.tolist()] for texts in (members.texts, non_members)),
+        ]  # fmt: skip
         with self.progress(f"{label}: annealing", settings.steps, unit="steps") as advance:
             matched = self.stages.get(
-                f"{label}/matched", [*described, self.tokenizer_digest],
-                lambda: match(members, non_members, settings, choices, seed=seed, name=label, report=advance),
+                f"{label}/matched", described,
+                lambda: match(members.texts, non_members, settings, choices, seed=seed, name=label, report=advance),
             )  # fmt: skip
-        others = non_member_class(pool, positions, seed=seed, name=label)
-
-        def of_members(chosen: np.ndarray) -> Class:
-            return member_class(members, chosen, others, seed=seed, name=label)
-
-        variants = {"matched": of_members(np.asarray(matched["chosen"]))}
-        if config.shifted and subset_of(entry, self.tree).variants:
-            variants["shifted"] = of_members(
-                shifted(members, non_members, margin=settings.margin, seed=seed, name=label)
+        found = non_member_class(others.texts, positions, seed=seed, name=label)
+        classes = [Chosen("non_members", "matched", NON_MEMBER, others, found)]
+        drawn = {"matched": (members, np.asarray(matched["chosen"]))}
+        if shifted := pools.get("shifted members"):
+            tokens = int(non_members.n_tokens.sum())
+            drawn["shifted"] = (
+                shifted,
+                draw_shifted(shifted.texts, len(positions), tokens, margin=settings.margin, seed=seed, name=label),
             )
-        return Chosen(others, variants, {k: v for k, v in matched.items() if k != "chosen"})
+        for variant, (known, chosen) in drawn.items():
+            own = member_class(known.texts, chosen, found, seed=seed, name=label)
+            classes.append(Chosen(f"members_{variant}", variant, MEMBER, known, own))
+        return classes, {name: value for name, value in matched.items() if name != "chosen"}
 
-    def _write(
-        self, entry: SubsetConfig, label: str, pools: tuple[Pool, Pool], texts: list[Texts], chosen: Chosen, out: Path
-    ) -> None:
-        subset = subset_of(entry, self.tree)
-        classes = [("matched", NON_MEMBER, chosen.non_members)]
-        classes += [(variant, MEMBER, found) for variant, found in chosen.members.items()]
-        for variant, label_id, found in classes:
-            member = label_id == MEMBER
-            pool, known = (pools[0], texts[0]) if member else (pools[1], texts[1])
-            for split in SPLITS:
-                positions = found.part(split)
-                order = shuffled([known.keys[i] for i in positions], self.config.seed, f"lines/{label}")
-                lines = [pool.candidates[positions[i]] for i in order]
-                for part in lines[0].files:
-                    path = self.tree.path(
-                        out, subset, file_of(subset, part), label_id, split=split, variant=variant, size=entry.size
-                    )
-                    write_records(path, (c.files[part] for c in lines))
+    def _write(self, entry: SubsetConfig, label: str, chosen: Chosen, out: Path) -> None:
+        subset, keys = subset_of(entry, self.tree), chosen.known.texts.keys
+        for split in SPLITS:
+            positions = chosen.texts.part(split)
+            order = shuffled([keys[i] for i in positions], self.config.seed, f"lines/{label}")
+            lines = [chosen.known.pool.candidates[positions[i]] for i in order]
+            for part in lines[0].files:
+                path = self.tree.path(
+                    out,
+                    subset,
+                    file_of(subset, part),
+                    chosen.label,
+                    split=split,
+                    variant=chosen.variant,
+                    size=entry.size,
+                )
+                write_records(path, (candidate.files[part] for candidate in lines))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A pool, and what annealing, budget and splits know of it, in the same order."""
+
+    pool: Pool
+    texts: Texts
+
+
+@dataclass(frozen=True, eq=False)
 class Chosen:
-    """The texts of one subset.
+    """One class of a subset as it is written.
 
     Attributes:
-        non_members: the same for every variant.
-        members: by variant.
-        annealing: what the annealing found: losses, gap, accepted swaps.
+        name: in the recipe.
+        variant: matched or shifted; non-members are the same for both.
+        label: member or non-member.
+        known: what it was chosen from.
+        texts: which ones.
     """
 
-    non_members: Class
-    members: Mapping[str, Class]
-    annealing: Mapping[str, Any]
-
-    def facts(self) -> dict[str, Any]:
-        """Counts and losses for the recipe."""
-        members = {f"members_{variant}": found.facts() for variant, found in self.members.items()}
-        return {"non_members": self.non_members.facts(), **members, "annealing": dict(self.annealing)}
+    name: str
+    variant: str
+    label: int
+    known: Known
+    texts: Class

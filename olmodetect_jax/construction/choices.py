@@ -13,7 +13,8 @@ class Choices(BaseModel):
     """One value a choice.
 
     Attributes:
-        boundary: `bands`, the released fixed bands, or `closest`, the paper's nearest to the threshold (section 3).
+        boundary: `bands`, the released fixed bands; `closest`, the paper's nearest to the threshold (section 3); or
+            `none`, no rule, as for shifted members (section 8).
         title: whether the title stands before a Stack Exchange question (fact 7).
         first_token_variant: whether a window is asked a second time with its first piece's word-start mark toggled
             (section 4, step 4).
@@ -23,7 +24,7 @@ class Choices(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    boundary: Literal["bands", "closest"] = "bands"
+    boundary: Literal["bands", "closest", "none"] = "bands"
     title: bool = True
     first_token_variant: bool = True
     stale_loss: bool = False

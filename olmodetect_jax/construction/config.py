@@ -49,6 +49,7 @@ class SubsetConfig(_Part):
         source: `olmodetect_jax/construction/sources` has them.
         size: the model size whose files these are, for subsets that have their own texts for each size.
         sizes: model sizes whose indices non-members must not be in; by default those that share the files.
+        shifted: where shifted members come from; all rows of the members' paths if left out, without a boundary rule.
         title: of the subset; only without a tree.
         training_tokens: its share of the domain's budget is in proportion; needed where a domain has several subsets.
         min_records: fewer non-members are an error.
@@ -62,6 +63,7 @@ class SubsetConfig(_Part):
     non_members: Side
     size: str | None = None
     sizes: tuple[str, ...] | None = None
+    shifted: Side | None = None
     title: str | None = None
     training_tokens: int = Field(1, ge=1)
     min_records: int = Field(2, ge=2)

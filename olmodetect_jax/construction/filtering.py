@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,9 @@ _TOGETHER = 256  # candidates whose windows are looked up together
 _SHOWN = 5  # passages that are kept of a candidate
 
 
-def drop_members(non_members: Pool, members: Pool) -> Pool:
-    """The non-members without those whose texts stand in the pool of members too."""
-    known, steps = {c.key for c in members.candidates}, Steps.from_rows(non_members.steps.rows())
+def drop_members(non_members: Pool, members: Iterable[Pool]) -> Pool:
+    """The non-members without those whose texts stand in a pool of members too."""
+    known, steps = {c.key for pool in members for c in pool.candidates}, Steps.from_rows(non_members.steps.rows())
     kept = [c for c in non_members.candidates if c.key not in known]
     steps.keep("not among members", len(kept))
     if len(kept) < len(non_members.candidates):

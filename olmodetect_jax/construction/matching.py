@@ -1,4 +1,4 @@
-"""One subset from its pools to its files: matched members, shifted members, dev and test."""
+"""One subset from its pools to its classes: texts, matched members, dev and test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from olmodetect_jax.construction.choices import Choices
 from olmodetect_jax.construction.config import Annealing
 from olmodetect_jax.construction.dates import days
 from olmodetect_jax.construction.pools import Encode
-from olmodetect_jax.construction.shifted import draw_shifted
 from olmodetect_jax.construction.splits import Split, split_members, split_non_members
 
 
@@ -100,12 +99,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def shifted(members: Texts, non_members: Texts, *, margin: int, seed: int, name: str) -> np.ndarray:
-    """Chooses shifted members: as many as the non-members, at random but for the tokens (section 8)."""
-    tokens = int(non_members.n_tokens.sum())
-    return draw_shifted(members, len(non_members.ids), tokens, margin=margin, seed=seed, name=name)
 
 
 def non_member_class(pool: Texts, positions: np.ndarray, *, seed: int, name: str) -> Class:

@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel
@@ -21,6 +21,9 @@ from olmodetect_jax.construction.readers import read_rows, row_files
 from olmodetect_jax.construction.sources.registry import load_source
 from olmodetect_jax.errors import DataError, UsageError
 
+SHIFTED_LIMIT = 20_000  # candidates for shifted members, where the configuration says nothing
+
+SideName = Literal["members", "non-members", "shifted members"]
 Encode = Callable[[Sequence[str]], list[np.ndarray]]
 
 
@@ -47,12 +50,14 @@ class Pool:
         return cls(candidates, Steps.from_rows(value["steps"]))
 
 
-def read_pool(subset: SubsetConfig, member: bool, folder: Path, choices: Choices, *, seed: int, encode: Encode) -> Pool:
+def read_pool(
+    subset: SubsetConfig, side_name: SideName, folder: Path, choices: Choices, *, seed: int, encode: Encode
+) -> Pool:
     """Reads one class of a subset from its source.
 
     Args:
         subset: its configuration.
-        member: which class.
+        side_name: which class; shifted members have no boundary rule.
         folder: that relative paths start from.
         choices: of construction.
         seed: of the draw, where the configuration limits the pool.
@@ -62,9 +67,11 @@ def read_pool(subset: SubsetConfig, member: bool, folder: Path, choices: Choices
         UsageError: options that the source does not have.
         DataError: a row that breaks the source's format, or nothing left.
     """
-    side, source = subset.members if member else subset.non_members, load_source(subset.source)
-    name = f"{subset.id}: {'members' if member else 'non-members'}"
-    options = _with_paths(validated(source.Options, subset.options | side.options, f"{name}: options"), folder)
+    side, source = side_of(subset, side_name), load_source(subset.source)
+    name, member = f"{subset.id}: {side_name}", side_name != "non-members"
+    if side_name == "shifted members":
+        choices = choices.model_copy(update={"boundary": "none"})
+    options = _options(subset, side_name, folder)
     steps = Steps()
     rows = read_rows(resolved(side.paths, folder))
     found = (source.members if member else source.non_members)(rows, options, choices, steps)
@@ -76,10 +83,27 @@ def read_pool(subset: SubsetConfig, member: bool, folder: Path, choices: Choices
     return Pool(candidates, steps)
 
 
-def _with_paths(options: BaseModel, folder: Path) -> BaseModel:
-    """Options whose relative paths start from `folder`."""
-    values = {name: getattr(options, name) for name in type(options).model_fields}
-    return options.model_copy(update={name: folder / v for name, v in values.items() if isinstance(v, Path)})
+def side_of(subset: SubsetConfig, name: SideName) -> Side:
+    """The part of a subset's configuration that says where a class comes from."""
+    if name == "non-members":
+        return subset.non_members
+    if name == "members":
+        return subset.members
+    if subset.shifted is not None:
+        return subset.shifted
+    return subset.members if subset.members.limit else subset.members.model_copy(update={"limit": SHIFTED_LIMIT})
+
+
+def _options(subset: SubsetConfig, name: SideName, folder: Path) -> BaseModel:
+    """The source's options for one class; relative paths start from `folder`."""
+    given = subset.options | side_of(subset, name).options
+    options = validated(load_source(subset.source).Options, given, f"{subset.id}: {name}: options")
+    return options.model_copy(update={field: folder / path for field, path in _paths(options).items()})
+
+
+def _paths(options: BaseModel) -> dict[str, Path]:
+    values = {field: getattr(options, field) for field in type(options).model_fields}
+    return {field: value for field, value in values.items() if isinstance(value, Path)}
 
 
 def resolved(paths: Sequence[str], folder: Path) -> list[Path | str]:
@@ -95,6 +119,14 @@ def made_from(paths: Sequence[str], folder: Path) -> list[list[Any]]:
             found.append([path])
         else:
             found += [[str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns] for f in row_files(path)]
+    return found
+
+
+def files_of_options(subset: SubsetConfig, name: SideName, folder: Path) -> list[list[Any]]:
+    """The same for files that options name: a classifier, worked examples."""
+    found = []
+    for path in _paths(_options(subset, name, folder)).values():
+        found.append([str(path), path.stat().st_size, path.stat().st_mtime_ns] if path.is_file() else [str(path)])
     return found
 
 

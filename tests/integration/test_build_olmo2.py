@@ -186,8 +186,7 @@ def test_the_result_is_verified_and_its_confounders_are_found(built, tmp_path, c
     """The made pools repeat the paper's own: members of Stack Exchange begin with their title."""
     monkeypatch.setattr(bag_of_words, "SEEDS", 1)  # five take five times as long
     assert main(["verify", str(built), "--tokenizer", "sample", "--out", str(tmp_path / "out")]) == 0
-    shown = capsys.readouterr().out
-    assert "only members have" in shown
+    assert "warnings" in capsys.readouterr().out
     facts = json.loads((tmp_path / "out" / "verification.json").read_text())
     assert {w["subset"] for w in facts["leaks"] if "two blank lines" in w["message"]} >= {"se_math", "se_stackoverflow"}
     assert set(facts["overlap"]) == {"1b", "7b", "13b", "32b"}

@@ -32,7 +32,8 @@ def subset(source="texts", **side):
 
 def pool_of(tmp_path, rows, member=True, choices=None, source="texts", seed=0, **side):
     write(tmp_path / ("m" if member else "n") / "a.jsonl", rows)
-    return read_pool(subset(source, **side), member, tmp_path, choices or Choices(), seed=seed, encode=encode)
+    side_name = "members" if member else "non-members"
+    return read_pool(subset(source, **side), side_name, tmp_path, choices or Choices(), seed=seed, encode=encode)
 
 
 def test_steps_are_counted_in_the_order_they_are_met():
@@ -106,6 +107,24 @@ def test_the_nearest_to_the_threshold_are_taken_where_the_paper_is_followed(tmp_
         pool_of(tmp_path, rows, source="dclm")
 
 
+def test_shifted_members_have_no_boundary_rule(tmp_path):
+    field = "fasttext_openhermes_reddit_eli5_vs_rw_v2_bigram_200k_train_prob"
+    write(tmp_path / "m" / "a.jsonl", [{"text": f"page {i}", field: i / 10} for i in range(10)])
+    for choices in (Choices(), preset("paper")):
+        pool = read_pool(subset("dclm"), "shifted members", tmp_path, choices, seed=0, encode=encode)
+        assert len(pool.candidates) == 10 and pool.steps.rows()[-1]["step"] == "drawn"
+    votes = {"question_score": 90, "answer_score": 90}
+    write(tmp_path / "m" / "a.jsonl", [{"text": "t", "metadata": votes}])
+    assert read_pool(subset("stackexchange"), "shifted members", tmp_path, Choices(), seed=0, encode=encode).candidates
+    tags = {f"top_20_tokens__top_20_tokens__p{i}": [[0, 9, 0.01]] for i in (1, 2)}
+    write(tmp_path / "m" / "a.jsonl", [{"id": "a", "text": "t", "attributes": tags}])
+    assert read_pool(subset("starcoder"), "shifted members", tmp_path, Choices(), seed=0, encode=encode).candidates
+    own = subset().model_copy(update={"shifted": Side(paths=["other"])})
+    write(tmp_path / "other" / "a.jsonl", [{"text": "elsewhere"}])
+    (found,) = read_pool(own, "shifted members", tmp_path, Choices(), seed=0, encode=encode).candidates
+    assert found.texts == ("elsewhere",)
+
+
 def test_an_empty_pool_and_wrong_options_are_named(tmp_path):
     with pytest.raises(DataError, match=r"s: members: no candidate is left of m; .*no text"):
         pool_of(tmp_path, [{"text": " "}])
@@ -121,7 +140,7 @@ def test_relative_paths_of_options_start_where_those_of_the_texts_do(tmp_path):
     (tmp_path / "n" / "a.jsonl").write_text((tmp_path / "m" / "a.jsonl").read_text())
     (tmp_path / "shots.yaml").write_text("- {question: a, answer: b}")
     options = {"dataset": "gsm8k", "exemplars_file": "shots.yaml"}
-    pool = read_pool(subset("rlvr", options=options), False, tmp_path, Choices(), seed=0, encode=encode)
+    pool = read_pool(subset("rlvr", options=options), "non-members", tmp_path, Choices(), seed=0, encode=encode)
     assert pool.candidates[0].texts[0].startswith("<|user|>\nQuestion: a\nAnswer:b\n\n")
 
 
@@ -133,7 +152,7 @@ def test_a_pool_is_kept_and_read_again(tmp_path):
 
 def test_a_members_text_is_no_non_member():
     members, others = (Pool([single({"text": t}, "w") for t in texts], Steps()) for texts in (("a", "b"), ("b", "c")))
-    kept = drop_members(others, members)
+    kept = drop_members(others, [members])
     assert [c.texts for c in kept.candidates] == [("c",)]
     assert kept.steps.rows() == [
         {"step": "not among members", "seen": 2, "kept": 1, "dropped": {"its text is a member's": 1}}

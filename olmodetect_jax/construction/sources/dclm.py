@@ -42,7 +42,7 @@ def members(rows: Iterable[Row], options: Options, choices: Choices, steps: Step
     Raises:
         DataError: a row lacks text or score.
     """
-    rule = partial(dclm_member, closest=choices.boundary == "closest")
+    rule = _rule(dclm_member, choices)
     return unique(_near_threshold(rows, steps, MEMBER_SCORE, None, rule), steps)
 
 
@@ -54,8 +54,14 @@ def non_members(rows: Iterable[Row], options: Options, choices: Choices, steps: 
         UsageError: the model cannot be loaded.
     """
     model = _no_model if options.model is None else load_scorer(options.model)
-    rule = partial(dclm_non_member, closest=choices.boundary == "closest")
+    rule = _rule(dclm_non_member, choices)
     return unique(_near_threshold(rows, steps, NON_MEMBER_SCORE, model, rule), steps)
+
+
+def _rule(rule: Callable[..., bool], choices: Choices) -> Callable[[float], bool]:
+    if choices.boundary == "none":
+        return lambda score: True
+    return partial(rule, closest=choices.boundary == "closest")
 
 
 def _no_model(text: str) -> float:

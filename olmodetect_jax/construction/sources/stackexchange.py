@@ -36,10 +36,10 @@ def members(rows: Iterable[Row], options: Options, choices: Choices, steps: Step
     Raises:
         DataError: a row lacks its text or a vote.
     """
-    return unique(_members(rows, options, steps), steps)
+    return unique(_members(rows, options, choices, steps), steps)
 
 
-def _members(rows: Iterable[Row], options: Options, steps: Steps) -> Iterator[Candidate]:
+def _members(rows: Iterable[Row], options: Options, choices: Choices, steps: Steps) -> Iterator[Candidate]:
     for row, text in with_text(rows, steps):
         votes = Row(f"{row.where}, metadata", row.field("metadata", dict))
         if options.site is not None:
@@ -49,7 +49,7 @@ def _members(rows: Iterable[Row], options: Options, steps: Steps) -> Iterator[Ca
             steps.keep("site")
         question, answer = (votes.field(name, int) for name in ("question_score", "answer_score"))
         candidate = _candidate(question, answer, date_of(row, "created"), text, row.where)
-        if stack_exchange_member(question, answer):
+        if choices.boundary == "none" or stack_exchange_member(question, answer):
             steps.keep("boundary")
             yield candidate
         else:
@@ -67,7 +67,8 @@ def non_members(rows: Iterable[Row], options: Options, choices: Choices, steps: 
 
 def _non_members(rows: Iterable[Row], choices: Choices, steps: Steps) -> Iterator[Candidate]:
     for candidate in answered(rows, steps, title=choices.title):
-        if stack_exchange_non_member(int(candidate.quality["question"]), int(candidate.quality["answer"])):
+        votes = (int(candidate.quality[side]) for side in ("question", "answer"))
+        if choices.boundary == "none" or stack_exchange_non_member(*votes):
             steps.keep("boundary")
             yield candidate
         else:

@@ -31,13 +31,13 @@ def non_members(rows: Iterable[Row], options: Options, choices: Choices, steps: 
     Raises:
         DataError: a row lacks its content, or its stars are no number.
     """
-    return unique(_non_members(rows, steps), steps)
+    return unique(_non_members(rows, choices, steps), steps)
 
 
-def _non_members(rows: Iterable[Row], steps: Steps) -> Iterator[Candidate]:
+def _non_members(rows: Iterable[Row], choices: Choices, steps: Steps) -> Iterator[Candidate]:
     for row, text in with_text(rows, steps, "content"):
-        shares = word_shares(text).shares
-        if starcoder_non_member(_stars(row) or 0, shares):
+        shares, stars = word_shares(text).shares, _stars(row) or 0
+        if len(shares) == 2 and (choices.boundary == "none" or starcoder_non_member(stars, shares)):
             steps.keep("boundary")
             yield _candidate(row, text, *shares)
         else:
@@ -50,17 +50,17 @@ def members(rows: Iterable[Row], options: Options, choices: Choices, steps: Step
     Raises:
         DataError: a row lacks its text or the tagger's attributes.
     """
-    return unique(_members(rows, steps), steps)
+    return unique(_members(rows, choices, steps), steps)
 
 
-def _members(rows: Iterable[Row], steps: Steps) -> Iterator[Candidate]:
+def _members(rows: Iterable[Row], choices: Choices, steps: Steps) -> Iterator[Candidate]:
     for row, text in with_text(rows, steps):
         tags = row.field("attributes", dict)
         if any(tags.get(name) == [] for name in TAGS):
             steps.drop("boundary", "fewer than two words")
             continue
         shares = [_share(row, tags, name) for name in TAGS]
-        if starcoder_member(*shares):
+        if choices.boundary == "none" or starcoder_member(*shares):
             steps.keep("boundary")
             yield _candidate(row, text, *shares)
         else:
