@@ -95,6 +95,9 @@ class Builder:
             facts[label] = {
                 "steps": {name.replace("-", "_"): known.pool.steps.rows() for name, known in own.items()},
                 "target_tokens": wanted[label],
+                "undated": {
+                    name.replace("-", "_"): int(np.isnan(known.texts.days).sum()) for name, known in own.items()
+                },
                 **{chosen.name: chosen.texts.facts() for chosen in classes},
                 "annealing": annealing,
             }

@@ -70,7 +70,7 @@ class Filter:
 
         Returns:
             The pool that is left; and of each candidate with a window that occurs: where it came from, whether it was
-            kept, its scores and the passages that occur.
+            kept, its scores, how often its windows occur, and the passages that do.
         """
         steps, kept, found = Steps.from_rows(pool.steps.rows()), [], []
         for start in range(0, len(pool.candidates), _TOGETHER):
@@ -91,7 +91,13 @@ class Filter:
                 passages = self._passages(fields)
                 if passages:
                     found.append(
-                        {"where": candidate.where, "kept": not failing, "scores": _scores(fields), "passages": passages}
+                        {
+                            "where": candidate.where,
+                            "kept": not failing,
+                            "scores": _scores(fields),
+                            "occurrences": _occurrences(fields),
+                            "passages": passages,
+                        }
                     )
             report(len(some))
         return Pool(kept, steps), found
@@ -114,6 +120,15 @@ def _scores(fields: Mapping[str, tuple[np.ndarray, Overlap]]) -> dict[str, float
         for name, (_, overlap) in fields.items()
         for size, of_size in overlap.by_size.items()
     }
+
+
+def _occurrences(fields: Mapping[str, tuple[np.ndarray, Overlap]]) -> dict[str, int]:
+    """By size: how often the windows occur, times the copies of their index."""
+    found: dict[str, int] = {}
+    for _, overlap in fields.values():
+        for size, of_size in overlap.by_size.items():
+            found[size] = found.get(size, 0) + of_size.total_count
+    return found
 
 
 def _with_scores(candidate: Candidate, fields: Mapping[str, tuple[np.ndarray, Overlap]]) -> Candidate:

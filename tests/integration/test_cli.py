@@ -227,7 +227,9 @@ def test_own_texts_against_the_samples_non_members(run, tmp_path):
     assert lines[4]["truncated"] and lines[4]["n_tokens"] > 100_000 and lines[4]["n_scored"] == 1023
     assert all(line["label"] is None for line in lines)
     reference = [json.loads(s)["score"] for s in (tmp_path / "run/scores/ppl/reference.jsonl").read_text().splitlines()]
-    assert len(reference) == 450
+    built = json.loads((sample.benchmark_directory() / "construction.json").read_text())["subsets"].values()
+    test = (s["non_members"]["records"] - s["non_members"]["dev_records"] for s in built)
+    assert len(reference) == sum(test)
     for line in lines:
         expected = None if line["score"] is None else sum(r >= line["score"] for r in reference) / len(reference)
         assert line["reference_share"] == expected

@@ -221,7 +221,7 @@ def over_all(jobs, scores):
     """AUC over All, and its variance from the subsets' DeLong variances."""
     tree, aucs, variance = tree_of(sample.benchmark_directory()), {}, 0.0
     for (attack, name), column in scores.items():
-        assert not any(s.missing for s in column) and len(column) == 180
+        assert not any(s.missing for s in column) and len(column) == len(jobs[attack, name].group.records) > 100
         values = {0: [], 1: []}
         for record, s in zip(jobs[attack, name].group.records, column, strict=True):
             values[record.label].append(s.value)

@@ -216,7 +216,7 @@ def test_the_samples_table_counts_exactly_the_reference_texts(tokenizer):
     again = build_table(data.reference_texts, tokenizer, max_tokens=4096, source="again")
     assert (again.counts == table.counts).all() and again.documents == table.documents
     trained_on = {text for _, texts in data.stages for text in texts}
-    in_a_class = {r["text"] for records in data.records.values() for r in records}
+    in_a_class = {c.text for pools in data.pools.values() for c in (*pools.members, *pools.non_members)}
     assert not set(data.reference_texts) & (trained_on | in_a_class)
 
 

@@ -304,8 +304,13 @@ def sample_texts():
 def test_the_sample_has_a_quiz_of_every_text(sample_texts):
     quizzes = load_quizzes(sample.quiz_file())
     assert quizzes.facts()["generator"] == NAME and {q.created for q in quizzes.by_key.values()} == {CREATED}
-    assert len(quizzes.by_key) == sum(map(len, sample_texts.values()))
+    everything = [text for texts in sample_texts.values() for text in texts]
+    left_out = [text for text in everything if text_key(text) not in quizzes.by_key]
+    assert len(left_out) == 1  # a function with hardly a word that the table knows
+    assert perturb(left_out[0]) is None
+    assert len(quizzes.by_key) == len(everything) - 1
     for texts in sample_texts.values():
+        texts = [text for text in texts if text not in left_out]
         for text in texts:
             options = quizzes.of(text).options
             assert problem(options, text) is None
