@@ -55,7 +55,7 @@ def build_benchmark(config_path: Path, out: Path, *, sources: Path | None, work:
             config=config, tree=tree, sources=folder, encode=tokenizer.bare_ids, tokenizer_digest=tokenizer.digest,
             filter=_filter(config, tokenizer, indices) if indices else None, stages=stages, progress=progress,
         )  # fmt: skip
-        made = work / "benchmark"
+        made = out.with_name(f".{out.name}.partial")  # beside `out`, so that it can appear there at once
         shutil.rmtree(made, ignore_errors=True)
         facts = {
             "format": 1,
@@ -70,8 +70,7 @@ def build_benchmark(config_path: Path, out: Path, *, sources: Path | None, work:
         write_json(made / RECIPE, facts)
         if out.exists():
             out.rmdir()
-        out.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(made, out)
+        made.rename(out)
     return facts
 
 
@@ -92,7 +91,7 @@ def _marker(tree: str | dict[str, Any]) -> str:
 
 def summary(facts: dict[str, Any]) -> str:
     """What was built, one line a subset."""
-    lines = []
+    lines = [] if facts["indices"] else ["no 13-gram filter: the configuration names no index"]
     for label, subset in facts["subsets"].items():
         others, members, found = subset["non_members"], subset["members_matched"], subset["annealing"]
         lines.append(

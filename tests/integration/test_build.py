@@ -202,3 +202,12 @@ def test_an_index_is_made_and_used_by_path(folders, built, tmp_path, capsys):
     kept = [p for p in contents(out) if p.suffix == ".jsonl"]
     assert {p: contents(out)[p] for p in kept} == {p: contents(built)[p] for p in kept}
     assert np.all([s in contents(built) for s in kept])
+
+
+def test_a_build_without_an_index_says_so(folders, tmp_path, capsys):
+    config = yaml.safe_load((folders / "build.yaml").read_text()) | {"indices": {}}
+    (tmp_path / "none.yaml").write_text(yaml.safe_dump(config))
+    arguments = ["build", str(tmp_path / "none.yaml"), "--sources", str(folders), "--out", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    assert "no 13-gram filter" in capsys.readouterr().out
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["none.yaml", "out", "out.work"]
