@@ -346,12 +346,13 @@ def _tuning_memory(rows: int, length: int) -> dict[str, Any]:
     total = jax.eval_shape(lambda a: _zeros(a, loss=loss), adapter)
     one = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape), a.dtype), no_rows(rows, length))
     number = jax.ShapeDtypeStruct((), np.uint32)
-    step = add_gradients.lower(params, adapter, total, one, number, number, graph=graph, loss=loss).compile()
+    step = add_gradients.lower(params, adapter, total, one, number, graph=graph, loss=loss).compile()
 
     def of_tokens(params: Any, x: jax.Array, ids: jax.Array, adapter: Any) -> jax.Array:
         model = nnx.merge(graph, params)
         if adapter:
-            attach(model, adapter, scaling=loss.scaling, dropout=loss.dropout, key=jax.random.key(0))
+            places = jnp.arange(rows)
+            attach(model, adapter, scaling=loss.scaling, dropout=loss.dropout, key=jax.random.key(0), places=places)
         return jnp.sum(token_losses(model.hidden_of(x), model.head_kernel(), ids, tile=tile))
 
     def activations(adapter: Any) -> int:

@@ -39,7 +39,7 @@ class LoraLinear(nnx.Module):
             update: `A` [D_in, r] and `B` [r, D_out], float32; with the leading layer axis where `base` has it.
             scaling: alpha / rank.
             dropout: probability with which a value of the input is left out of the branch.
-            keys: what the mask is drawn by, with the same leading axis; None leaves nothing out.
+            keys: [R], what the mask of each row is drawn by, with the same leading axis; None leaves nothing out.
         """
         self.base = base
         self.A, self.B = LoraParam(update["A"]), LoraParam(update["B"])
@@ -47,7 +47,7 @@ class LoraLinear(nnx.Module):
         self.scaling, self.dropout = scaling, dropout
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """[..., D_in] to [..., D_out], in the input's dtype."""
+        """[R, T, D_in] to [R, T, D_out], in the input's dtype."""
         branch = x.astype(jnp.float32)
         if self.keys is not None and self.dropout > 0:
             branch = _dropped(branch, self.keys[...], self.dropout)
@@ -56,15 +56,25 @@ class LoraLinear(nnx.Module):
         return (self.base(x).astype(jnp.float32) + self.scaling * branch).astype(x.dtype)
 
 
-def _dropped(x: jax.Array, key: jax.Array, dropout: float) -> jax.Array:
-    """Inverted dropout. Sixteen bits a value decide: half the numbers to draw, and half their memory."""
+def _dropped(x: jax.Array, keys: jax.Array, dropout: float) -> jax.Array:
+    """Inverted dropout of [R, T, D], each row by its own key, so that it does not matter which rows come together.
+
+    Sixteen bits a value decide: half the numbers to draw, and half their memory.
+    """
     threshold = round((1 - dropout) * 2**16)
-    kept = jax.random.bits(key, x.shape, jnp.uint16) < np.uint16(threshold)
+    bits = jax.vmap(lambda key: jax.random.bits(key, x.shape[1:], jnp.uint16))(keys)
+    kept = bits < np.uint16(threshold)
     return jnp.where(kept, x * (2**16 / threshold), jnp.float32(0))
 
 
 def attach(
-    model: nnx.Module, adapter: Adapter, *, scaling: float, dropout: float = 0.0, key: jax.Array | None = None
+    model: nnx.Module,
+    adapter: Adapter,
+    *,
+    scaling: float,
+    dropout: float = 0.0,
+    key: jax.Array | None = None,
+    places: jax.Array | None = None,
 ) -> None:
     """Puts an adapter beside a model's stacked linear maps; call it on a model made in the same trace.
 
@@ -74,6 +84,7 @@ def attach(
         scaling: alpha / rank.
         dropout: of the branch's input.
         key: what the masks are drawn by: each linear map of each layer has its own; None leaves nothing out.
+        places: [R] int32, what tells the rows' masks apart; needed with a key.
 
     Raises:
         UsageError: the architecture has no linear map of that name.
@@ -83,7 +94,8 @@ def attach(
         keys = None
         if key is not None:
             layers = jnp.arange(update["A"].shape[0])
-            keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.fold_in(key, place), layers)
+            own = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.fold_in(key, place), layers)
+            keys = jax.vmap(jax.vmap(jax.random.fold_in, in_axes=(None, 0)), in_axes=(0, None))(own, places)
         setattr(model.blocks, name, LoraLinear(getattr(model.blocks, name), update, scaling, dropout, keys))
 
 

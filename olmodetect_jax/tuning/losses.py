@@ -58,7 +58,7 @@ class LoraLoss:
     tile: int
 
     def __call__(
-        self, model: Any, adapter: Adapter, rows: Rows, step: jax.Array, part: jax.Array
+        self, model: Any, adapter: Adapter, rows: Rows, step: jax.Array
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """The rows' part of the step's loss, [] float32, and what it is made of.
 
@@ -66,11 +66,10 @@ class LoraLoss:
             model: made in this trace; the adapter is put beside its weights.
             adapter: see `models.lora`.
             rows: [R, ...].
-            step: [] uint32, with `part` what the masks of dropout are drawn by.
-            part: [] uint32, which micro-batch of the step it is.
+            step: [] uint32, with the rows' places what the masks of dropout are drawn by.
         """
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), step), part)
-        attach(model, adapter, scaling=self.scaling, dropout=self.dropout, key=key if self.dropout else None)
+        key = jax.random.fold_in(jax.random.key(self.seed), step) if self.dropout else None
+        attach(model, adapter, scaling=self.scaling, dropout=self.dropout, key=key, places=rows.places)
         targets = jnp.concatenate([rows.ids[:, 1:], rows.ids[:, :1]], axis=1)  # the last one weighs nothing
         losses = token_losses(model.hidden(rows.ids), model.head_kernel(), targets, tile=self.tile)
         loss = jnp.sum(losses.T * rows.weights)
@@ -94,7 +93,7 @@ class SoftPromptLoss:
     tile: int
 
     def __call__(
-        self, model: Any, adapter: jax.Array, rows: Rows, step: jax.Array, part: jax.Array
+        self, model: Any, adapter: jax.Array, rows: Rows, step: jax.Array
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """The rows' part of the step's loss, [] float32, and what it is made of.
 
@@ -103,9 +102,8 @@ class SoftPromptLoss:
             adapter: [P, D] float32, the soft prompt.
             rows: [R, ...].
             step: unused: nothing is drawn.
-            part: unused.
         """
-        del step, part
+        del step
         hidden = prompted_hidden(model, adapter, rows.ids)
         losses = token_losses(hidden, model.head_kernel(), rows.ids, tile=self.tile).T * rows.weights
         if self.unaligned:

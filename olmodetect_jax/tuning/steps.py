@@ -28,6 +28,7 @@ class Rows(NamedTuple):
         answers: [R] int32, where the answer begins.
         members: [R] float32, 1 for members.
         shares: [R] float32, the row's share in a mean over the step's pairs (or over its texts).
+        places: [R] int32, the row's place in the step, however that is cut into micro-batches.
     """
 
     ids: np.ndarray
@@ -35,6 +36,7 @@ class Rows(NamedTuple):
     answers: np.ndarray
     members: np.ndarray
     shares: np.ndarray
+    places: np.ndarray
 
 
 def batch_of(request: Training) -> int:
@@ -92,7 +94,7 @@ def rows_of(request: Training, step: int, rows: int, length: int) -> list[Rows]:
         lines = [_line(t, np.full(len(t) - 1, 1 / tokens), 1 / len(texts)) for t in texts]
     else:
         lines = [line for i in places for line in _pair(request, i, len(places))]
-    return [_stacked(lines[i : i + rows], rows, length) for i in range(0, len(lines), rows)]
+    return [_stacked(lines[i : i + rows], rows, length, i) for i in range(0, len(lines), rows)]
 
 
 Line = tuple[np.ndarray, np.ndarray, int, float, float]  # a row's ids, weights, answer, member, share
@@ -119,18 +121,19 @@ def _pair(request: TrainSoftPrompt, place: int, pairs: int) -> list[Line]:
     return lines
 
 
-def _stacked(lines: Sequence[Line], rows: int, length: int) -> Rows:
+def _stacked(lines: Sequence[Line], rows: int, length: int, first: int = 0) -> Rows:
     stacked = Rows(
         np.zeros((rows, length), np.int32),
         np.zeros((rows, length), np.float32),
         np.zeros(rows, np.int32),
         np.zeros(rows, np.float32),
         np.zeros(rows, np.float32),
+        np.arange(first, first + rows, dtype=np.int32),
     )
     for row, (ids, weights, *others) in enumerate(lines):
         stacked.ids[row, : len(ids)] = ids
         stacked.weights[row, : len(weights)] = weights
-        for array, value in zip(stacked[2:], others, strict=True):
+        for array, value in zip(stacked[2:5], others, strict=True):
             array[row] = value
     return stacked
 

@@ -39,7 +39,6 @@ def add_gradients(
     total: Any,
     rows: Rows,
     step: jax.Array,
-    part: jax.Array,
     *,
     graph: nnx.GraphDef,
     loss: Loss,
@@ -52,7 +51,6 @@ def add_gradients(
         total: (gradients like `adapters`, losses and their parts [K]) of the step's earlier micro-batches.
         rows: stacked, [K, R, ...].
         step: [] uint32.
-        part: [] uint32, which micro-batch of the step it is.
         graph: the base without its weights.
         loss: of one adapter's rows.
 
@@ -62,7 +60,7 @@ def add_gradients(
 
     def one(adapter: Any, own: Rows) -> Any:
         def of(adapter: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-            value, parts = loss(nnx.merge(graph, params), adapter, own, step, part)
+            value, parts = loss(nnx.merge(graph, params), adapter, own, step)
             return value, {"loss": value, **parts}
 
         (_, values), gradient = jax.value_and_grad(of, has_aux=True)(adapter)
@@ -203,7 +201,7 @@ def _step_gradients(
         micro = [rows[part] if part < len(rows) else no_rows(group.rows, group.length) for rows in own]
         stacked = Rows(*(np.stack(arrays) for arrays in zip(*micro, strict=True)))
         placed = jax.device_put(stacked, NamedSharding(mesh, P(None, *RULES.rows)))
-        total = add_gradients(params, adapters, total, placed, np.uint32(step), np.uint32(part), graph=graph, loss=loss)
+        total = add_gradients(params, adapters, total, placed, np.uint32(step), graph=graph, loss=loss)
     return total
 
 

@@ -29,7 +29,7 @@ from olmodetect_jax.tuning.losses import LoraLoss, SoftPromptLoss
 from olmodetect_jax.tuning.steps import Training, batch_of, steps_of, texts_of
 from olmodetect_jax.tuning.trainer import Group, Loss, train
 
-VERSION = 1  # raise when the same request would give another adapter
+VERSION = 2  # raise when the same request would give another adapter
 TOGETHER = 8  # most adapters that train at once
 CLOSE = 0.9  # share of a group's longest training that every other of it has at least: the rest of it is waiting
 STEP = 64  # rows are padded to a multiple of it

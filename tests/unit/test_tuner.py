@@ -109,6 +109,18 @@ def test_together_as_alone(trained, tmp_path):
     np.testing.assert_allclose(alone.losses, answers[1].losses, atol=LAYOUT)
 
 
+def test_a_step_cut_into_micro_batches_is_the_same_step(tmp_path):
+    """Dropout goes by a row's place in the step, not by the rows that come with it."""
+    request = lora(16, 1, dataclasses.replace(LORA, batch=16, dropout=0.2))
+    whole, cut = (tuner(tmp_path / str(budget), token_budget=budget) for budget in (4096, 24))
+    assert [own._groups({"a": request})[0].rows for own in (whole, cut)] == [16, 8]
+    (one,), (two,) = answer(whole, request), answer(cut, request)
+    assert one.name == two.name
+    np.testing.assert_allclose(one.losses, two.losses, atol=LAYOUT)
+    for a, b in zip(*(jax.tree.leaves(own.load(one.name)[0]) for own in (whole, cut)), strict=True):
+        np.testing.assert_allclose(a, b, atol=LAYOUT)
+
+
 def test_another_mesh(trained, tmp_path):
     _, _, requests, answers = trained
     mesh = make_mesh({"data": 2, "fsdp": 4, "tensor": 1})
@@ -289,7 +301,7 @@ def test_the_base_is_an_argument_and_only_the_adapter_is_differentiated(tmp_path
     total = trainer._zeros(adapters, loss=own._loss(group))
     rows = jax.tree.map(lambda a: a[None], trainer.rows_of(request, 0, group.rows, group.length)[0])
     traced = trainer.add_gradients.trace(
-        own._params, adapters, total, rows, np.uint32(0), np.uint32(0), graph=own._graph, loss=own._loss(group)
+        own._params, adapters, total, rows, np.uint32(0), graph=own._graph, loss=own._loss(group)
     )
     assert sum(np.size(c) for c in traced.jaxpr.consts) < 100
     gradients, values = traced.out_info
@@ -297,17 +309,17 @@ def test_the_base_is_an_argument_and_only_the_adapter_is_differentiated(tmp_path
     assert {name: value.shape for name, value in values.items()} == {"loss": (1,)}
 
 
-def test_dropout_has_a_mask_for_each_step_layer_and_linear_map():
+def test_dropout_has_a_mask_for_each_step_layer_linear_map_and_row():
     _, model = base()
     adapter = jax.tree.map(jnp.asarray, start(model, LORA, jnp.float32))
     adapter = {name: {"A": u["A"], "B": jnp.ones_like(u["B"])} for name, u in adapter.items()}
-    ids = jnp.asarray(texts(1, 3)[0][None])
+    ids = jnp.asarray(np.tile(texts(1, 3)[0], (2, 1)))
     graph, params = nnx.split(model)
 
     @functools.partial(jax.jit, static_argnames=("dropout",))
     def hidden(params, key, dropout):
         fresh = nnx.merge(graph, params)
-        attach(fresh, adapter, scaling=1.0, dropout=dropout, key=key)
+        attach(fresh, adapter, scaling=1.0, dropout=dropout, key=key, places=jnp.arange(2))
         return fresh.hidden(ids), jax.random.key_data(fresh.blocks.q_proj.keys[...])
 
     off, _ = hidden(params, jax.random.key(0), 0.0)
@@ -315,7 +327,9 @@ def test_dropout_has_a_mask_for_each_step_layer_and_linear_map():
     second, _ = hidden(params, jax.random.key(1), 0.5)
     again, _ = hidden(params, jax.random.key(0), 0.5)
     np.testing.assert_array_equal(first, again)
-    assert len(np.unique(np.asarray(keys), axis=0)) == len(keys) == 2
+    keys = np.asarray(keys).reshape(4, -1)  # of two layers and two rows
+    assert len(np.unique(keys, axis=0)) == 4
+    assert np.abs(first[0] - first[1]).max() > 1e-3 and np.abs(off[0] - off[1]).max() == 0
     assert np.abs(first - second).max() > 1e-3 and np.abs(first - off).max() > 1e-3
 
 
