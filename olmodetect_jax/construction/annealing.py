@@ -15,7 +15,7 @@ from olmodetect_jax.errors import DataError, OlmoDetectError
 
 _BLOCK = 1 << 16  # proposals that are drawn at once; part of what a seed means
 _CHECK_EVERY = 16  # blocks between two comparisons of the sums with the counts they stand for
-_DRIFT = 1e-9  # largest difference of the loss that rounding may have made in between
+_DRIFT = 1e-9  # largest difference of the loss, or share of a loss above 1, that rounding may have made in between
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Matched:
         start_loss: loss of the random start.
         exchanges: in the first phase.
         accepted: exchanges in the second.
-        drift: largest difference found between the loss kept up and the loss computed anew.
+        drift: largest difference found between the loss kept up and the loss computed anew; a share of a loss above 1.
     """
 
     chosen: np.ndarray
@@ -150,7 +150,7 @@ class Search:
     Attributes:
         chosen: positions of the members now, in no order: int64.
         rest: of the others.
-        drift: largest difference found by `check`.
+        drift: largest difference found by `check`; a share of a loss above 1.
     """
 
     def __init__(
@@ -178,10 +178,10 @@ class Search:
 
     def _count(self, pool: Texts, non_members: Texts) -> None:
         """Counts of the tokens that non-members have; what only members have does not change the divergence."""
-        vocabulary, self._others = np.unique(np.concatenate(non_members.ids), return_counts=True)
-        self._lengths, self._n_others = pool.n_tokens, int(self._others.sum())
+        self._lengths, self._n_others = pool.n_tokens, int(non_members.n_tokens.sum())
         if not self._n_others or not self._lengths[self.chosen].sum():
             raise DataError("the divergence of texts without a single token is not defined")
+        vocabulary, self._others = np.unique(np.concatenate(non_members.ids), return_counts=True)
         texts = [np.unique(_shared(ids, vocabulary), return_counts=True) for ids in pool.ids]
         self._starts = np.cumsum([0, *(len(ids) for ids, _ in texts)])
         self._ids, self._counts = (np.concatenate([text[i] for text in texts]) for i in range(2))
@@ -219,7 +219,8 @@ class Search:
 
     def temporal(self) -> float:
         """The temporal term of the members now."""
-        return kernel.temporal(*self._state[[kernel.DAYS, kernel.DAYS_SQUARED, kernel.DATED]], self._target)
+        sums = self._state[[kernel.DAYS, kernel.DAYS_SQUARED, kernel.DATED]]
+        return kernel.temporal(*sums, self._target, self._days, self.chosen, -1, -1)
 
     def propose(self, outs: np.ndarray, ins: np.ndarray, uniforms: np.ndarray) -> None:
         """Works off proposals.
@@ -247,7 +248,7 @@ class Search:
         if self.settings.stale_loss and not self.accepted:
             self._state[kernel.LOSS] = kept  # until the first exchange of the second phase it is the start's
         elif np.isfinite(kept):
-            self.drift = max(self.drift, abs(kept - self.loss))
+            self.drift = max(self.drift, abs(kept - self.loss) / max(1.0, abs(kept)))
         if self.drift > _DRIFT:
             raise OlmoDetectError(f"{name}: the annealing's loss drifted by {self.drift:.3g}; please report this")
 

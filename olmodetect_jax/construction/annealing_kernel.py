@@ -25,6 +25,7 @@ import numpy as np
 
 _SUMS = 6
 _SERIES_LIMIT = 2e-3  # largest |t| of the series: the first term it leaves out is below 1e-17
+_CANCELLED = 1e-2  # share of the mean square below which a variance from sums has lost digits that the loss shows
 
 # Places in the vector of what the loop keeps: tokens of the members; loss, NaN if it has to be computed anew;
 # temperature; sums over dated members; uniforms taken; exchanges of either phase; the last change of the loss.
@@ -83,21 +84,42 @@ def divergence(
 
 
 @_compiled
-def temporal(days: float, squared: float, dated: float, target: np.ndarray) -> float:
-    """The temporal term from sums over the dated members.
+def _variance(days: np.ndarray, chosen: np.ndarray, out: int, into: int, mean: float) -> float:
+    """Of the dated members' days once `into` has come for `out`, summed around a number near their mean."""
+    moved, squared, dated = 0.0, 0.0, 0
+    for text in chosen:
+        apart = (days[into] if text == out else days[text]) - mean
+        if not math.isnan(apart):
+            moved, squared, dated = moved + apart, squared + apart * apart, dated + 1
+    return squared / dated - (moved / dated) ** 2
+
+
+@_compiled
+def temporal(
+    moved: float, squared: float, dated: float, target: np.ndarray,
+    days: np.ndarray, chosen: np.ndarray, out: int, into: int,
+) -> float:  # fmt: skip
+    """The temporal term from sums over the dated members, or from their days where they lie close together.
 
     Args:
-        days: sum of their centred days.
+        moved: sum of their centred days.
         squared: sum of the squares.
         dated: how many there are.
         target: mean and standard deviation of the non-members' centred days, and how many are dated.
+        days: centred days of each text, NaN where undated.
+        chosen: texts that are members.
+        out: the one of them that the sums no longer have; -1 if they are of `chosen`.
+        into: the text that they have for it.
     """
     if target[2] == 0:
         return 0.0
     if dated == 0:
         return math.inf
-    mean = days / dated
-    spread = math.sqrt(max(0.0, squared / dated - mean * mean))
+    mean, square = moved / dated, squared / dated
+    variance = square - mean * mean
+    if variance < _CANCELLED * square:
+        variance = _variance(days, chosen, out, into, mean)
+    spread = math.sqrt(max(0.0, variance))
     unit = target[1] if target[1] > 0 else 1.0
     return (abs(mean - target[0]) + abs(spread - target[1])) / unit
 
@@ -206,10 +228,12 @@ def run(
         else:
             if math.isnan(state[LOSS]):
                 state[LOSS] = divergence(sums, tokens, others, entropy, a, b, logs) + temporal(
-                    state[DAYS], state[DAYS_SQUARED], state[DATED], target
+                    state[DAYS], state[DAYS_SQUARED], state[DATED], target, days, chosen, -1, -1
                 )
             _move_counts(out, into, starts, ids, counts, a)
-            loss = divergence(trial, after, others, entropy, a, b, logs) + temporal(moved, squared, dated, target)
+            loss = divergence(trial, after, others, entropy, a, b, logs) + temporal(
+                moved, squared, dated, target, days, chosen, out, into
+            )
             change = loss - state[LOSS]
             state[CHANGE] = change
             accepted = change < 0

@@ -10,7 +10,7 @@ import numpy as np
 
 # ISO 8601: a day, maybe with a time; a fraction of a second and a zone may follow and are not read.
 _DATE = re.compile(
-    r"(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?", re.ASCII
+    r"(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?(?:Z|[+-]\d{2}(?::?\d{2})?)?)?", re.ASCII
 )
 
 

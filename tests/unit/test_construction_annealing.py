@@ -1,6 +1,5 @@
-"""Annealing and shifted members against `construction_annealing.json`, full recomputation and each other."""
+"""Annealing against `construction_annealing.json` and full recomputation."""
 
-import itertools
 import json
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from olmodetect_jax.construction.annealing import AnnealingSettings, Search, ann
 from olmodetect_jax.construction.candidates import Texts
 from olmodetect_jax.construction.dates import days, temporal_term
 from olmodetect_jax.construction.jsd import divergence_of_texts
-from olmodetect_jax.construction.shifted import draw_shifted, exchange_until
-from olmodetect_jax.errors import DataError
+from olmodetect_jax.errors import DataError, OlmoDetectError
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "construction_annealing.json").read_text())
 CASES = list(zip(GOLDEN["case_names"], GOLDEN["inputs"], GOLDEN["expected"], strict=True))
@@ -192,25 +190,8 @@ def test_optimum(given, expected):
     assert all(best) if expected.get("must_equal_best", True) else sum(best) > len(best) / 2
 
 
-@pytest.mark.parametrize("given, expected", of_kind("phase_1_replay"))
-def test_shifted_replay(given, expected):
-    lengths, chosen = np.array(given["token_counts"]), np.array(given["start"])
-    rest = np.setdiff1d(np.arange(len(lengths)), chosen)
-    accepted, looked = [], 0
-    for out, into in given["proposals_out_in"]:
-        found = place(chosen, out), place(rest, into)
-        if not exchange_until(
-            lengths, chosen, rest, [(int(found[0][0]), int(found[1][0]))], given["target_tokens"], given["margin"]
-        ):
-            break
-        looked += 1
-        accepted.append(into in chosen)
-    assert (accepted, looked) == (expected["accepted"], expected["stopped_after"])
-    assert sorted(chosen) == expected["final_subset"]
-    assert abs(lengths[chosen].sum() - given["target_tokens"]) == expected["final_gap"]
-
-
 def test_every_golden_case_is_used():
+    """The last kind in the tests of shifted members."""
     used = {
         "losses", "swaps", "replay", "phase", "acceptance", "temperature", "temperature_power", "optimum",
         "phase_1_replay",
@@ -230,6 +211,8 @@ def random_texts(rng, n, low, high, dated, vocabulary=200, prefix=""):
 @given(st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
 def test_the_loss_kept_up_is_the_loss_computed_anew(seed, dated, long):
     """With the series (many tokens, little margin) and without (few tokens)."""
+    from olmodetect_jax.construction import annealing_kernel as kernel
+
     rng = np.random.default_rng(seed)
     low, high = (300, 320) if long else (3, 30)
     pool, others = random_texts(rng, 14, low, high, dated), random_texts(rng, 6, low, high, dated)
@@ -243,28 +226,13 @@ def test_the_loss_kept_up_is_the_loss_computed_anew(seed, dated, long):
         now = pool.take(search.chosen)
         jsd = divergence_of_texts(now.ids, others.ids)
         assert search.jsd() == pytest.approx(jsd, abs=1e-12)
+        sums = kernel.all_sums(search._members, search._others, search._logs)
+        assert search._sums == pytest.approx(sums, rel=1e-12, abs=1e-9)
         temporal = temporal_term(now.days, others.days)
         if np.isfinite(temporal):
             assert kept == pytest.approx(jsd + temporal, abs=1e-9)
         else:
             assert kept == temporal
-
-
-@given(st.lists(st.integers(1, 50), min_size=4, max_size=10), st.integers(1, 150), st.integers(0, 20), st.data())
-def test_shifted_members_have_the_tokens_or_an_error(lengths, target, margin, data):
-    n = data.draw(st.integers(1, len(lengths) - 1))
-    pool = Texts(
-        [np.zeros(k, np.uint32) for k in lengths], np.zeros(len(lengths)), [str(i) for i in range(len(lengths))]
-    )
-    sums = [sum(c) for c in itertools.combinations(lengths, n)]
-    try:
-        found = draw_shifted(pool, n, target, margin=margin, seed=1, name="x")
-    except DataError:
-        if max(sums) - min(sums) < margin:  # else the random walk may end where no single exchange helps
-            assert min(abs(s - target) for s in sums) > margin
-        return
-    assert len(set(found.tolist())) == n
-    assert abs(pool.n_tokens[found].sum() - target) <= margin
 
 
 @pytest.fixture(scope="module")
@@ -310,6 +278,74 @@ def test_a_pool_that_cannot_fit_says_how_far():
     with pytest.raises(DataError, match=r"the 2 longest members of the pool have 90 tokens, 110 away"):
         anneal(lengths_only([40, 45, 45]), others, AnnealingSettings(margin=100), name="x")
     with pytest.raises(DataError, match="pool holds 1 members, 2 are needed"):
-        draw_shifted(lengths_only([100]), 2, 200, margin=10, seed=0, name="x")
+        anneal(lengths_only([100]), others, AnnealingSettings(), name="x")
     with pytest.raises(DataError, match="without a single token"):
         anneal(lengths_only([0, 0]), lengths_only([0]), AnnealingSettings(), name="x")
+
+
+def dated_texts(rng, dates, prefix=""):
+    texts = random_texts(rng, len(dates), 80, 200, False, prefix=prefix)
+    return Texts(texts.ids, np.round(np.asarray(dates) * 86400) / 86400, texts.keys)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_members_of_one_day_among_years_keep_the_digits_of_their_spread(seed):
+    """The variance is then a small difference of large sums, and its root shows what rounding left of it."""
+    rng = np.random.default_rng(seed)
+    pool = dated_texts(rng, np.r_[np.full(30, 737_400.0), 735_000 + rng.normal(0, 400, 30)])
+    others = dated_texts(rng, np.full(25, 737_400.0), prefix="o")
+    found = anneal(pool, others, AnnealingSettings(n_steps=200_000, margin=100, seed=seed, t0=0.05), name="x")
+    assert found.temporal == 0 and found.drift < 1e-9
+
+
+def test_one_dated_member_has_no_spread():
+    rng = np.random.default_rng(1)
+    dates = np.r_[np.full(8, np.nan), np.full(6, 700_000.3), np.full(6, 760_000.7)]
+    dates[3] = 730_123.456
+    pool = dated_texts(rng, dates)
+    others = dated_texts(rng, 737_000 + rng.normal(0, 90, 8), prefix="o")
+    search = Search(pool, others, AnnealingSettings(margin=10**6, t0=1e9), np.arange(8), np.arange(8, 20))
+    for out in (0, 1):  # undated ones leave for a dated one, and it leaves again
+        for place_in in (0, 0):
+            search.propose(np.array([out]), np.array([place_in]), np.zeros(1))
+            now = pool.take(search.chosen)
+            assert search.loss == pytest.approx(
+                divergence_of_texts(now.ids, others.ids) + temporal_term(now.days, others.days), abs=1e-10
+            )
+
+
+def test_non_members_of_one_date_are_compared_in_days():
+    rng = np.random.default_rng(2)
+    pool = dated_texts(rng, 737_000 + rng.normal(0, 90, 12))
+    others = dated_texts(rng, np.full(5, 737_000.5), prefix="o")
+    search = Search(pool, others, AnnealingSettings(), np.arange(5), np.arange(5, 12))
+    assert search.temporal() == pytest.approx(temporal_term(pool.days[:5], others.days), rel=1e-12)
+
+
+def test_drift_is_measured_against_a_large_loss():
+    """Non-members seconds apart make the temporal term so large that a double has no digit at 1e-9."""
+    rng = np.random.default_rng(0)
+    pool = dated_texts(rng, 737_000 + rng.normal(0, 1000, 60))
+    others = dated_texts(rng, 737_000.5 + rng.integers(-2, 3, 25) / 86400, prefix="o")
+    options = AnnealingSettings(n_steps=200_000, margin=100, t0=1e9, factor=1.0)
+    assert anneal(pool, others, options, name="x").loss > 1e6
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_loss_that_drifted_is_an_error(problem, stale):
+    from olmodetect_jax.construction import annealing_kernel as kernel
+
+    pool, others = problem
+    options = AnnealingSettings(margin=10**6, t0=1e9, stale_loss=stale)
+    search = Search(pool, others, options, np.arange(25), np.arange(25, 60))
+    search.propose(np.array([0]), np.array([0]), np.zeros(1))
+    assert search.accepted == 1
+    search._state[kernel.LOSS] += 1e-6
+    with pytest.raises(OlmoDetectError, match="x: the annealing's loss drifted by"):
+        search.check("x")
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_no_non_members_at_all_is_an_error(n):
+    with pytest.raises(DataError, match="without a single token"):
+        anneal(lengths_only([5] * n), lengths_only([]), AnnealingSettings(), name="x")

@@ -91,6 +91,11 @@ def test_what_is_no_date_is_undated(text):
     assert days(text) is None
 
 
+@pytest.mark.parametrize("zone", ["Z", "+05", "-0930", "+05:30"])
+def test_a_zone_is_not_read(zone):
+    assert days(f"2020-01-01T12:00:00{zone}") == days("2020-01-01T12:00:00")
+
+
 def test_hours_are_not_lost():
     assert days("2020-01-02T12:00:00Z") - days("2020-01-01T00:00:00+05:00") == 1.5
     assert math.isinf(temporal_term(np.array([np.nan]), np.array([737000.0])))
