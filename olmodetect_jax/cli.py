@@ -226,7 +226,7 @@ def evaluate(runs: Runs) -> None:
     """
     from rich.console import Console
 
-    from olmodetect_jax.evaluation.tables import evaluate as run
+    from olmodetect_jax.evaluation.results import evaluate as run
     from olmodetect_jax.evaluation.tables import print_tables, write_tables
 
     results = run(runs)

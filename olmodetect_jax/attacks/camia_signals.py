@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Literal
 
-import numba
 import numpy as np
+
+from olmodetect_jax.compiled import compiled
 
 ENDS = (-1, 200, 300)  # ends of slices: -1 drops the last element
 HEAD = 200  # elements that count_above and lz_complexity see
@@ -30,13 +30,6 @@ NO_SIGNALS.flags.writeable = False
 
 Variant = Literal["paper", "original"]
 _MISSING = (math.nan,) * 3
-
-
-def _compiled(function: Callable) -> Callable:
-    try:
-        return numba.njit(cache=True)(function)
-    except RuntimeError:  # no folder that the machine code could be kept in
-        return numba.njit(function)
 
 
 def text_signals(
@@ -128,7 +121,7 @@ def lz_complexity(x: np.ndarray) -> np.ndarray:
     return np.array(phrases) / len(x)
 
 
-@_compiled
+@compiled()
 def _phrases(symbols: np.ndarray, bins: int) -> int:
     """Phrases of a left-to-right parse, the dictionary being a tree whose nodes are phrases; 0 is its root."""
     children = np.zeros((len(symbols) + 1, bins), np.int64)
@@ -160,7 +153,7 @@ def approximate_entropy(x: np.ndarray, window: int = ENTROPY_WINDOW, tolerance: 
     return float(abs(phis[0] - phis[1]))
 
 
-@_compiled
+@compiled()
 def _close_windows(x: np.ndarray, allowed: float, window: int) -> tuple[np.ndarray, np.ndarray]:
     """For each window of m and of m + 1 values, how many windows (itself too) stay within `allowed` of it.
 
@@ -231,7 +224,7 @@ def _common_ends(pattern: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return _common_starts(joined)[: len(pattern) : -1]
 
 
-@_compiled
+@compiled()
 def _common_starts(ids: np.ndarray) -> np.ndarray:
     """[N]: how many tokens from each position on agree with the sequence's start (the Z function; 0 at position 0).
 

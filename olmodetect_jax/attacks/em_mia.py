@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,6 +29,7 @@ from olmodetect_jax.requests import ScoreTargets, Targets, TokenStatistics
 from olmodetect_jax.tokenization import Tokenizer
 
 BASES = ("loss", "zlib", "mink", "minkpp")  # in the order in which the first of equals wins
+FROM = tuple(f"from_{base}" for base in BASES)  # fields of a score line: what the text gets from each of them
 
 
 def base_scores(text: ScoredText, protocol: Protocol) -> dict[str, float]:
@@ -237,20 +238,26 @@ def _scores_of(pairs: Pairs, outcome: Outcome, name: str, *, chosen: bool) -> li
         outcome.in_the_way.tolist(), "a likelihood of this text, or one after it or before it, is 0 or no finite number"
     )
     values: dict[int, float] = {}
+    others: dict[int, dict[str, float]] = {}
     note = None
     if run := outcome.runs.get(name):
         values = dict(zip(outcome.kept.tolist(), run.scores.tolist(), strict=True))
         note = _note(run, name if chosen else None)
+        if chosen:  # a resample of the records chooses anew
+            by_base = zip(*(outcome.runs[b].scores.tolist() for b in BASES), strict=True)
+            others = {i: dict(zip(FROM, found, strict=True)) for i, found in zip(values, by_base, strict=True)}
     else:
         alone = "EMMIA holds the texts of a subset against each other, and no other can be used"
         reasons |= dict.fromkeys(outcome.kept.tolist(), alone)
-    return [_score(text, values.get(i), reasons.get(i), note) for i, text in enumerate(pairs.texts)]
+    return [_score(text, values.get(i), reasons.get(i), note, others.get(i, {})) for i, text in enumerate(pairs.texts)]
 
 
-def _score(text: ScoredText, value: float | None, reason: str | None, note: str | None) -> Score:
+def _score(
+    text: ScoredText, value: float | None, reason: str | None, note: str | None, details: Mapping[str, float]
+) -> Score:
     score = text.result(math.nan if value is None else value)
     if value is not None:
-        return dataclasses.replace(score, note=note)
+        return dataclasses.replace(score, note=note, details=details)
     own = text.result(0.0).missing  # a reason of the text's own says more
     return dataclasses.replace(score, missing=own or reason)
 

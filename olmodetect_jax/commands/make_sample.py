@@ -28,7 +28,7 @@ from olmodetect_jax.commands.shipped import CDD_LENGTH, FILE_NAME, NEW_TOKENS
 from olmodetect_jax.commands.tune import tune
 from olmodetect_jax.commands.tuned import FILE_NAME as HYPERPARAMETERS
 from olmodetect_jax.commands.tuned import load_tuned
-from olmodetect_jax.evaluation.tables import evaluate
+from olmodetect_jax.evaluation.results import evaluate
 from olmodetect_jax.evaluation.tuning import FILE_NAME as TUNING
 from olmodetect_jax.files import config_path, write_json
 from olmodetect_jax.models.olmo2 import Olmo2Config

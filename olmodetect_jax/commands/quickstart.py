@@ -47,7 +47,8 @@ def quickstart(out: Path, *, attacks: str = "unsupervised", limit: int | None = 
     """
     from rich.console import Console
 
-    from olmodetect_jax.evaluation.tables import evaluate, print_tables, write_tables
+    from olmodetect_jax.evaluation.results import evaluate
+    from olmodetect_jax.evaluation.tables import print_tables, write_tables
     from olmodetect_jax.report.budget_plot import write_budget_plot
     from olmodetect_jax.report.page import write_report
     from olmodetect_jax.report.training_plot import write_training_plot

@@ -18,10 +18,10 @@ tokens, or a first phase) E is summed directly.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
-import numba
 import numpy as np
+
+from olmodetect_jax.compiled import compiled
 
 _SUMS = 6
 _SERIES_LIMIT = 2e-3  # largest |t| of the series: the first term it leaves out is below 1e-17
@@ -32,14 +32,7 @@ _CANCELLED = 1e-2  # share of the mean square below which a variance from sums h
 TOKENS, LOSS, TEMPERATURE, DAYS, DAYS_SQUARED, DATED, USED, PHASE_1, ACCEPTED, CHANGE = range(10)
 
 
-def _compiled(function: Callable) -> Callable:
-    try:
-        return numba.njit(cache=True, error_model="numpy")(function)
-    except RuntimeError:  # no folder that the machine code could be kept in
-        return numba.njit(error_model="numpy")(function)
-
-
-@_compiled
+@compiled(error_model="numpy")
 def all_sums(a: np.ndarray, b: np.ndarray, logs: np.ndarray) -> np.ndarray:
     """The six sums from all counts: [6] float64."""
     sums = np.zeros(_SUMS)
@@ -55,7 +48,7 @@ def all_sums(a: np.ndarray, b: np.ndarray, logs: np.ndarray) -> np.ndarray:
     return sums
 
 
-@_compiled
+@compiled(error_model="numpy")
 def divergence(
     sums: np.ndarray, members: float, others: float, entropy: float, a: np.ndarray, b: np.ndarray, logs: np.ndarray
 ) -> float:
@@ -83,7 +76,7 @@ def divergence(
     return max(0.0, 1.0 + (math.log2(members) - entropy) / 2.0 - found / (2.0 * members))
 
 
-@_compiled
+@compiled(error_model="numpy")
 def _variance(days: np.ndarray, chosen: np.ndarray, out: int, into: int, mean: float) -> float:
     """Of the dated members' days once `into` has come for `out`, summed around a number near their mean."""
     moved, squared, dated = 0.0, 0.0, 0
@@ -94,7 +87,7 @@ def _variance(days: np.ndarray, chosen: np.ndarray, out: int, into: int, mean: f
     return squared / dated - (moved / dated) ** 2
 
 
-@_compiled
+@compiled(error_model="numpy")
 def temporal(
     moved: float, squared: float, dated: float, target: np.ndarray,
     days: np.ndarray, chosen: np.ndarray, out: int, into: int,
@@ -124,7 +117,7 @@ def temporal(
     return (abs(mean - target[0]) + abs(spread - target[1])) / unit
 
 
-@_compiled
+@compiled(error_model="numpy")
 def _sums_after(
     out: int, into: int, starts: np.ndarray, ids: np.ndarray, counts: np.ndarray,
     a: np.ndarray, b: np.ndarray, logs: np.ndarray, sums: np.ndarray, after: np.ndarray,
@@ -161,7 +154,7 @@ def _sums_after(
     after[0], after[1], after[2], after[3], after[4], after[5] = s0, s1, s2, s3, s4, s5
 
 
-@_compiled
+@compiled(error_model="numpy")
 def _move_counts(out: int, into: int, starts: np.ndarray, ids: np.ndarray, counts: np.ndarray, a: np.ndarray) -> None:
     for place in range(starts[out], starts[out + 1]):
         a[ids[place]] -= counts[place]
@@ -169,7 +162,7 @@ def _move_counts(out: int, into: int, starts: np.ndarray, ids: np.ndarray, count
         a[ids[place]] += counts[place]
 
 
-@_compiled
+@compiled(error_model="numpy")
 def run(
     outs: np.ndarray, ins: np.ndarray, uniforms: np.ndarray,
     chosen: np.ndarray, rest: np.ndarray,

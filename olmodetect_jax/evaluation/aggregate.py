@@ -1,6 +1,6 @@
 """From subsets to domains, stages and All: plain means of unrounded values; a missing part is missing above too.
 
-The same rule serves the AUC, the TPR and every other value of a subset.
+The same rule serves the AUC, the TPR and every other value of a subset, and arrays of them, a value a resample.
 """
 
 from __future__ import annotations
@@ -8,6 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from olmodetect_jax.attacks.self_critique import SelfCritique
 from olmodetect_jax.attacks.supervised import SUPERVISED_TITLES
@@ -24,7 +27,7 @@ DOMAINS_OF = {SelfCritique.id: SelfCritique.DOMAINS}
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One value (AUC, TPR …) of one attack at every level; None is missing.
+    """One value (AUC, TPR …) of one attack at every level, or arrays of a value a resample; None is missing.
 
     Attributes:
         subset: subset id to value, in the tree's order.
@@ -33,10 +36,21 @@ class Aggregate:
         all: mean of the stages.
     """
 
-    subset: Mapping[str, float | None]
-    domain: Mapping[str, float | None]
-    stage: Mapping[str, float | None]
-    all: float | None
+    subset: Mapping[str, Any]
+    domain: Mapping[str, Any]
+    stage: Mapping[str, Any]
+    all: Any
+
+    def map(self, change: Callable[[Any], Any]) -> Aggregate:
+        """The same with every value changed that is not missing."""
+
+        def of(value: Any) -> Any:
+            return None if value is None else change(value)
+
+        levels = [
+            {name: of(value) for name, value in level.items()} for level in (self.subset, self.domain, self.stage)
+        ]
+        return Aggregate(*levels, of(self.all))
 
 
 @dataclass(frozen=True)
@@ -47,22 +61,24 @@ class Column:
     id: str
     title: str
 
-    def of(self, row: Aggregate) -> float | None:
+    def of(self, row: Aggregate) -> Any:
         """The row's value for this group."""
         return row.all if self.level == "all" else getattr(row, self.level)[self.id]
 
 
-def mean(values: Iterable[float | None]) -> float | None:
-    """Mean; None if there is no value or any is missing."""
-    known: list[float] = []
+def mean(values: Iterable[Any]) -> Any:
+    """Mean of numbers, or of arrays element by element; None if there is no value or any is missing."""
+    known: list[Any] = []
     for value in values:
         if value is None:
             return None
         known.append(value)
-    return math.fsum(known) / len(known) if known else None
+    if not known:
+        return None
+    return np.mean(known, axis=0) if isinstance(known[0], np.ndarray) else math.fsum(known) / len(known)
 
 
-def mean_of_present(values: Iterable[float | None]) -> float | None:
+def mean_of_present(values: Iterable[Any]) -> Any:
     """Mean of the values that are not missing; None if all are."""
     return mean(v for v in values if v is not None)
 
@@ -78,7 +94,7 @@ def attack_domains(attack: str, tree: Tree) -> tuple[str, ...]:
 
 
 def aggregate(
-    values: Mapping[str, float | None],
+    values: Mapping[str, Any],
     tree: Tree,
     *,
     domains: Sequence[str] | None = None,
@@ -104,7 +120,7 @@ def aggregate(
         else None
         for d in tree.domain_titles
     }
-    parts: dict[str, dict[str, float | None]] = {stage: {} for stage in tree.stage_titles}
+    parts: dict[str, dict[str, Any]] = {stage: {} for stage in tree.stage_titles}
     for s in tree.subsets:
         if s.domain in counted:
             parts[s.stage][s.domain] = domain[s.domain]
@@ -122,8 +138,8 @@ def method_avg(rows: Sequence[Aggregate]) -> Aggregate:
     return _cell_by_cell(rows, mean_of_present)
 
 
-def _cell_by_cell(rows: Sequence[Aggregate], combine: Callable[[Iterable[float | None]], float | None]) -> Aggregate:
-    def level(name: str) -> dict[str, float | None]:
+def _cell_by_cell(rows: Sequence[Aggregate], combine: Callable[[Iterable[Any]], Any]) -> Aggregate:
+    def level(name: str) -> dict[str, Any]:
         parts = [getattr(row, name) for row in rows]
         return {cell: combine(part[cell] for part in parts) for cell in parts[0]}
 

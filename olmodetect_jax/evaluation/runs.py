@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from olmodetect_jax.attacks.base import TITLES
+from olmodetect_jax.attacks.em_mia import FROM
 from olmodetect_jax.attacks.generative import GENERATIVE
 from olmodetect_jax.attacks.supervised import MIA_TUNER_EPOCHS, parts_of
 from olmodetect_jax.benchmark import Tree, tree_from
@@ -44,6 +45,7 @@ class Score:
         reference_share: share of the reference's non-members that score at least as high; None without one.
         note: what a reader should know of the score; None if nothing.
         base_value: the base score from which FSD's is a deviation; None if the line has none.
+        choices: EMMIA's scores from each of its four base scores, where the best was chosen on the labels; else empty.
     """
 
     record_id: str
@@ -56,6 +58,7 @@ class Score:
     reference_share: float | None = None
     note: str | None = None
     base_value: float | None = None
+    choices: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -221,10 +224,13 @@ def _score(line: dict[str, Any], source: str) -> Score:
         raise DataError(f"{where}: field note: expected a string, got {short(note)}")
     if base is not None and not is_valid_score(base):
         raise DataError(f"{where}: field base_score: expected a finite number or null, got {short(base)}")
+    choices = tuple(line[field] for field in FROM if field in line)
+    if choices and not (len(choices) == len(FROM) and all(map(is_valid_score, choices))):
+        raise DataError(f"{where}: fields {', '.join(FROM)}: expected a finite number in each, got {short(choices)}")
     score = float(value) if missing is None else None
     truncated = line.get("truncated") is True
     base = None if base is None else float(base)
-    return Score(record_id, line["text_sha1"], label, score, missing, truncated, n_tokens, share, note, base)
+    return Score(record_id, line["text_sha1"], label, score, missing, truncated, n_tokens, share, note, base, choices)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

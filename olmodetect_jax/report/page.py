@@ -10,22 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from olmodetect_jax.errors import UsageError
+from olmodetect_jax.evaluation.aggregate import Column
 from olmodetect_jax.evaluation.budget import read_budget
 from olmodetect_jax.evaluation.formatting import ABSENT, share, two_decimals
 from olmodetect_jax.evaluation.metrics import LOW_FPR, RocCurve, roc_curve
 from olmodetect_jax.evaluation.protocols import read_protocols
+from olmodetect_jax.evaluation.results import METHOD_AVG, Row, RunMetrics, evaluate, mean_over_runs
 from olmodetect_jax.evaluation.runs import Run
-from olmodetect_jax.evaluation.tables import (
-    METHOD_AVG,
-    Column,
-    Row,
-    RunMetrics,
-    caption,
-    evaluate,
-    mean_over_runs,
-    notes,
-    summary_columns,
-)
+from olmodetect_jax.evaluation.tables import caption, notes, summary_columns
 from olmodetect_jax.evaluation.texts import LABELS, TextTable
 from olmodetect_jax.evaluation.training import read_training
 from olmodetect_jax.evaluation.tuning import read_tuning

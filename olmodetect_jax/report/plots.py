@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from olmodetect_jax.evaluation.aggregate import Column
 from olmodetect_jax.evaluation.metrics import RocCurve
+from olmodetect_jax.evaluation.results import aggregate_of
 from olmodetect_jax.evaluation.runs import Run
-from olmodetect_jax.evaluation.tables import aggregate_of
 
 SIDE = 200
 WIDTH, HEIGHT = 200, 80

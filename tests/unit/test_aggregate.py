@@ -23,7 +23,7 @@ from olmodetect_jax.evaluation.aggregate import (
     method_avg,
     model_avg,
 )
-from olmodetect_jax.evaluation.tables import two_decimals
+from olmodetect_jax.evaluation.formatting import two_decimals
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "evaluation_aggregate.json").read_text())
 CASES = {

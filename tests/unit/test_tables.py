@@ -14,8 +14,10 @@ from rich.console import Console
 from olmodetect_jax.attacks.base import TITLES
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.evaluation import RunMetrics, evaluate, print_tables, write_tables
+from olmodetect_jax.evaluation.formatting import printable
+from olmodetect_jax.evaluation.results import mean_over_runs
 from olmodetect_jax.evaluation.runs import read_run
-from olmodetect_jax.evaluation.tables import mean_over_runs, notes, printable, summary_columns
+from olmodetect_jax.evaluation.tables import notes, summary_columns
 from tests.run_folders import OWN_TEXTS, random_scores, score_line, write_run
 
 SIX = ("ppl", "zlib", "lower", "min_k", "min_k_plus_plus", "dc_pdd")

@@ -1,0 +1,1 @@
+"""The paper's tables, made from runs and from a verified benchmark."""
