@@ -118,9 +118,6 @@ def shift_effects(
 
     Returns:
         None if no attack has both variants of a subset in every pair.
-
-    Raises:
-        UsageError: too few resamples.
     """
     if not pairs or pairs[0][0].run.tree is None:
         return None

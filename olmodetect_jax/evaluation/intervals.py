@@ -24,6 +24,17 @@ N_RESAMPLES = 2000
 SEED = 0
 
 
+def check_resamples(n_resamples: int) -> int:
+    """A number of resamples that has 95% intervals.
+
+    Raises:
+        UsageError: it is below 40.
+    """
+    if n_resamples < 40:
+        raise UsageError(f"--bootstrap {n_resamples}: a 95% interval needs at least 40 resamples; the paper took 2000")
+    return n_resamples
+
+
 @dataclass(frozen=True)
 class Interval:
     """Ends of a percentile interval, percentiles interpolated linearly."""
@@ -94,15 +105,7 @@ class Draws:
     """
 
     def __init__(self, n_resamples: int = N_RESAMPLES, seed: int = SEED):
-        """Nothing is drawn yet.
-
-        Raises:
-            UsageError: fewer than 40 resamples have no 95% interval.
-        """
-        if n_resamples < 40:
-            raise UsageError(
-                f"bootstrap: {n_resamples} resamples; a 95% interval needs at least 40, the paper took 2000"
-            )
+        """Nothing is drawn yet."""
         self.n_resamples, self.seed = n_resamples, seed
         self._known: dict[tuple[Population, str], Counts] = {}
 
@@ -136,9 +139,6 @@ def bootstrap(
         seed: of the draws.
         together: whether the two texts of a DPO prompt are drawn together; else each text for itself.
         advance: called after each subset.
-
-    Raises:
-        UsageError: too few resamples.
     """
     draws = Draws(n_resamples, seed)
     found: list[dict[str, dict[str, tuple[Floats, Floats]]]] = [{} for _ in results]
