@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from olmodetect_jax import __version__, cli_construction
+from olmodetect_jax import __version__, cli_construction, cli_results
 from olmodetect_jax.commands.words import benchmark_folder, ids, model_folder
 from olmodetect_jax.errors import OlmoDetectError
 
@@ -31,7 +31,6 @@ Attacks = Annotated[
 Limit = Annotated[int | None, typer.Option(help="Only the first N records of each class and subset.")]
 Dtype = Annotated[str, typer.Option(help="float32 or bfloat16: of weights and activations.")]
 Mesh = Annotated[str | None, typer.Option(help="data=N,fsdp=N,tensor=N; all devices on data if left out.")]
-Runs = Annotated[list[Path], typer.Argument(help="Run folders of `olmodetect score`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -218,51 +217,7 @@ def tune(
     print(f"{run / 'hyperparameters.yaml'}; next: {tuned_command(run)}")
 
 
-@app.command()
-def evaluate(runs: Runs) -> None:
-    """AUC and TPR@5%FPR from scores; writes tables/.
-
-    Example: olmodetect evaluate runs/olmo2-1b
-    """
-    from rich.console import Console
-
-    from olmodetect_jax.evaluation.results import evaluate as run
-    from olmodetect_jax.evaluation.tables import print_tables, write_tables
-
-    results = run(runs)
-    for metrics, path in zip(results, runs, strict=True):
-        write_tables(metrics, path)
-    print_tables(results, Console())
-
-
-@app.command()
-def report(
-    runs: Runs,
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
-    compare_protocols: Annotated[
-        bool, typer.Option("--compare-protocols", help="Repeat each run with one protocol field changed at a time.")
-    ] = False,
-    mesh: Mesh = None,
-) -> None:
-    """One HTML page: tables, ROC curves, histograms.
-
-    Example: olmodetect report runs/olmo2-1b --out report.html
-
-    Example: olmodetect report quickstart --compare-protocols --out protocols.html
-    """
-    from olmodetect_jax.report.page import write_report
-
-    if compare_protocols:
-        from rich.console import Console
-
-        from olmodetect_jax.commands.compare_protocols import compare_protocols as compare
-        from olmodetect_jax.evaluation.protocols import print_protocols, read_protocols
-
-        for run in runs:
-            compare(run, mesh=mesh)
-            print_protocols(read_protocols(run), Console())
-    write_report(runs, out)
-    print(f"report: {out}")
+cli_results.register(app)
 
 
 @app.command()

@@ -47,8 +47,8 @@ def quickstart(out: Path, *, attacks: str = "unsupervised", limit: int | None = 
     """
     from rich.console import Console
 
-    from olmodetect_jax.evaluation.results import evaluate
-    from olmodetect_jax.evaluation.tables import print_tables, write_tables
+    from olmodetect_jax.commands.evaluate import evaluate_runs
+    from olmodetect_jax.evaluation.tables import print_tables
     from olmodetect_jax.report.budget_plot import write_budget_plot
     from olmodetect_jax.report.page import write_report
     from olmodetect_jax.report.training_plot import write_training_plot
@@ -85,10 +85,7 @@ def quickstart(out: Path, *, attacks: str = "unsupervised", limit: int | None = 
     if any(row in ids for row in SUP_CAMIA):
         budget(out)
         write_budget_plot(out)
-    results = evaluate([out])
-    for metrics in results:
-        write_tables(metrics, out)
-    print_tables(results, Console())
+    print_tables(*evaluate_runs([out]), Console())
     report = out / "report.html"
     write_report([out], report)
     return report

@@ -127,7 +127,7 @@ def bootstrap(
     n_resamples: int = N_RESAMPLES,
     seed: int = SEED,
     together: bool = True,
-    advance: Callable[[], None] = lambda: None,
+    advance: Callable[[int], None] = lambda done: None,
 ) -> Bootstrap:
     """Resamples every row of evaluated runs.
 
@@ -138,7 +138,7 @@ def bootstrap(
         n_resamples: B.
         seed: of the draws.
         together: whether the two texts of a DPO prompt are drawn together; else each text for itself.
-        advance: called after each subset.
+        advance: told of each subset that is done.
     """
     draws = Draws(n_resamples, seed)
     found: list[dict[str, dict[str, tuple[Floats, Floats]]]] = [{} for _ in results]
@@ -149,7 +149,7 @@ def bootstrap(
                     sides = [scored(result.run, attack, subset, label, together) for label in (MEMBER, NON_MEMBER)]
                     rows.setdefault(attack, {})[subset] = metrics_of_draws(*sides, draws, subset)
         draws.forget()  # the records of one subset at a time
-        advance()
+        advance(1)
     rows_of = [_rows(result, rows) for result, rows in zip(results, found, strict=True)]
     resampled_runs = [replace(result, rows=rows) for result, rows in zip(results, rows_of, strict=True)]
     mean = mean_over_runs(resampled_runs)

@@ -133,7 +133,7 @@ def evaluate_run(run: Run) -> RunMetrics:
         rows.append(
             Row(attack, run.attack_title(attack), aggregate_of(run, attack, auc), aggregate_of(run, attack, tpr))
         )
-    supervised = supervised_table(run, {row.id: row.auc for row in rows})
+    supervised = supervised_table(run, {row.id: row.auc for row in rows}, {row.id: row.tpr for row in rows})
     return RunMetrics(run, subsets, with_method_avg(rows), _columns(run), text_table(run), supervised)
 
 

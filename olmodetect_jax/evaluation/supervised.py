@@ -21,6 +21,7 @@ from rich.text import Text
 
 from olmodetect_jax.attacks.base import TITLES
 from olmodetect_jax.attacks.supervised import FSD_BASES, IN_DOMAIN, LODO, POOLED, SETTINGS, row_id
+from olmodetect_jax.benchmark import Tree
 from olmodetect_jax.evaluation import metrics as m
 from olmodetect_jax.evaluation.aggregate import Aggregate, Column, aggregate, model_avg
 from olmodetect_jax.evaluation.formatting import ABSENT, printable, signed, two_decimals
@@ -34,12 +35,13 @@ OUTSIDE_MAIN_TABLE = "min_k_plus_plus"  # computed all the same; the paper shows
 
 @dataclass(frozen=True)
 class SupervisedRow:
-    """Sup-CAMIA or MIA-Tuner in one setting: the row's id, the attack's title, and its AUC."""
+    """Sup-CAMIA or MIA-Tuner in one setting: the row's id, the attack's title, its AUC and its TPR."""
 
     id: str
     title: str
     setting: str
     auc: Aggregate
+    tpr: Aggregate
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class GainRow:
         setting: what was trained on.
         before: AUC of the base score.
         after: AUC of FSD.
+        before_tpr: TPR of the base score.
+        after_tpr: TPR of FSD.
     """
 
     id: str
@@ -59,6 +63,8 @@ class GainRow:
     setting: str
     before: Aggregate
     after: Aggregate
+    before_tpr: Aggregate
+    after_tpr: Aggregate
 
     @property
     def in_main_table(self) -> bool:
@@ -72,8 +78,15 @@ class GainRow:
 
     def gain(self, column: Column) -> float | None:
         """AUC of FSD minus AUC of the base score; None where one of them is missing."""
-        before, after = column.of(self.before), column.of(self.after)
-        return None if before is None or after is None else after - before
+        return _difference(column.of(self.before), column.of(self.after))
+
+    def gain_tpr(self, column: Column) -> float | None:
+        """TPR of FSD minus TPR of the base score; None where one of them is missing."""
+        return _difference(column.of(self.before_tpr), column.of(self.after_tpr))
+
+
+def _difference(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
 
 
 @dataclass(frozen=True)
@@ -91,12 +104,13 @@ class SupervisedTable:
     notes: tuple[str, ...]
 
 
-def supervised_table(run: Run, aucs: Mapping[str, Aggregate]) -> SupervisedTable | None:
+def supervised_table(run: Run, aucs: Mapping[str, Aggregate], tprs: Mapping[str, Aggregate]) -> SupervisedTable | None:
     """The supervised attacks of a run.
 
     Args:
         run: with its scores.
         aucs: row id to AUC, of all the run's attacks.
+        tprs: row id to TPR.
 
     Returns:
         None where no supervised attack has scored a benchmark.
@@ -104,16 +118,17 @@ def supervised_table(run: Run, aucs: Mapping[str, Aggregate]) -> SupervisedTable
     if run.tree is None:
         return None
     rows = tuple(
-        SupervisedRow(row, TITLES[attack], setting, aucs[row])
+        SupervisedRow(row, TITLES[attack], setting, aucs[row], tprs[row])
         for attack in ("sup_camia", "mia_tuner")
         for setting in SETTINGS
         if (row := row_id(attack, setting)) in aucs
     )
     gains = tuple(
-        GainRow(row, base, setting, aggregate(_base_aucs(run, row), run.tree), aucs[row])
+        GainRow(row, base, setting, before, aucs[row], before_tpr, tprs[row])
         for base in FSD_BASES
         for setting in SETTINGS
         if (row := row_id(f"fsd_{base}", setting)) in aucs
+        for before, before_tpr in [_base(run, run.tree, row)]
     )
     if not rows and not gains:
         return None
@@ -124,15 +139,18 @@ def supervised_table(run: Run, aucs: Mapping[str, Aggregate]) -> SupervisedTable
     return SupervisedTable(rows, gains, tuple(map(printable, notes)))
 
 
-def _base_aucs(run: Run, row: str) -> dict[str, float | None]:
-    """AUC of the base score on each subset, over the records that FSD scored; None where one of them has none."""
+def _base(run: Run, tree: Tree, row: str) -> tuple[Aggregate, Aggregate]:
+    """AUC and TPR of the base score, over the records that FSD scored; None where one of them has none."""
     aucs: dict[str, float | None] = {}
+    tprs: dict[str, float | None] = {}
     for subset, lines in run.scores[row].items():
         pairs = [(s.label, s.base_value) for s in lines if s.value is not None]
         member, non_member = ([value for label, value in pairs if label == side] for side in (MEMBER, NON_MEMBER))
         whole = member and non_member and not any(value is None for _, value in pairs)
-        aucs[subset] = m.auc(m.ClassScores(member, non_member)) if whole else None
-    return aucs
+        scores = m.ClassScores(member, non_member) if whole else None
+        aucs[subset] = scores and m.auc(scores)
+        tprs[subset] = scores and m.tpr_at_fpr(m.roc_curve(scores))
+    return aggregate(aucs, tree), aggregate(tprs, tree)
 
 
 def _without_base(run: Run, row: str) -> Iterator[str]:
@@ -163,13 +181,14 @@ def mean_over_tables(tables: Sequence[SupervisedTable | None]) -> SupervisedTabl
     def common(found: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         return [[of[name] for of in found] for name in (found[0] if found else ()) if all(name in of for of in found)]
 
+    def means(of: Sequence[Any], *names: str) -> list[Aggregate]:
+        return [model_avg([getattr(row, name) for row in of]) for name in names]
+
     mean_rows = tuple(
-        SupervisedRow(of[0].id, of[0].title, of[0].setting, model_avg([row.auc for row in of])) for of in common(rows)
+        SupervisedRow(of[0].id, of[0].title, of[0].setting, *means(of, "auc", "tpr")) for of in common(rows)
     )
     mean_gains = tuple(
-        GainRow(
-            of[0].id, of[0].base, of[0].setting, model_avg([g.before for g in of]), model_avg([g.after for g in of])
-        )
+        GainRow(of[0].id, of[0].base, of[0].setting, *means(of, "before", "after", "before_tpr", "after_tpr"))
         for of in common(gains)
     )
     return SupervisedTable(mean_rows, mean_gains, ()) if mean_rows or mean_gains else None

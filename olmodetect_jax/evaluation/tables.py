@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from olmodetect_jax.evaluation.aggregate import Column
-from olmodetect_jax.evaluation.formatting import printable, two_decimals
+from olmodetect_jax.evaluation.formatting import ABSENT, printable, two_decimals
+from olmodetect_jax.evaluation.intervals import Bootstrap, Interval, RunIntervals
 from olmodetect_jax.evaluation.results import METHOD_AVG, Row, RunMetrics, mean_over_runs
 from olmodetect_jax.evaluation.runs import Run, Score
 from olmodetect_jax.evaluation.supervised import mean_over_tables, print_supervised, write_supervised
@@ -27,12 +28,20 @@ METRICS_FORMAT = 1
 FEW = 20  # with fewer non-members, 5% of them is less than one
 
 
-def write_tables(metrics: RunMetrics, run_path: Path) -> None:
+def write_tables(metrics: RunMetrics, run_path: Path, intervals: RunIntervals | None = None) -> None:
     """Writes `metrics.json`, `tables/auc.csv`, `tables/tpr_at_5fpr.csv` and, where there are any, further tables.
 
-    Those are `tables/texts.csv` of own texts, `tables/supervised.csv` and `tables/fsd_gain.csv`. Values are unrounded.
+    Those are `tables/intervals.csv`, `tables/texts.csv` of own texts, `tables/supervised.csv` and
+    `tables/fsd_gain.csv`. Values are unrounded.
+
+    Args:
+        metrics: of the run.
+        run_path: its folder.
+        intervals: of its rows; None if there are none.
     """
-    write_json(run_path / "metrics.json", _json(metrics))
+    write_json(run_path / "metrics.json", _json(metrics, intervals))
+    if intervals:
+        write_text(run_path / "tables" / "intervals.csv", _intervals_csv(metrics, intervals))
     for name, values in (("auc", [r.auc for r in metrics.rows]), ("tpr_at_5fpr", [r.tpr for r in metrics.rows])):
         file = io.StringIO(newline="")
         writer = csv.writer(file, lineterminator="\n")
@@ -48,13 +57,31 @@ def write_tables(metrics: RunMetrics, run_path: Path) -> None:
         write_supervised(metrics.supervised, metrics.columns, run_path)
 
 
-def _json(metrics: RunMetrics) -> dict[str, Any]:
+def _intervals_csv(metrics: RunMetrics, intervals: RunIntervals) -> str:
+    """A line a row and group: both metrics with the ends of their 95% intervals."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, lineterminator="\n")
+    names = [f"{metric}{end}" for metric in ("auc", "tpr_at_5fpr") for end in ("", "_low", "_high")]
+    writer.writerow(["attack", "title", "level", "group", *names])
+    for row in metrics.rows:
+        for c in metrics.columns:
+            numbers: list[float | None] = []
+            for value, found in ((row.auc, intervals.auc), (row.tpr, intervals.tpr)):
+                ends = c.of(found[row.id])
+                numbers += [c.of(value), *((ends.low, ends.high) if ends else (None, None))]
+            if any(n is not None for n in numbers):
+                writer.writerow([row.id, row.title, c.level, c.id, *numbers])
+    return file.getvalue()
+
+
+def _json(metrics: RunMetrics, intervals: RunIntervals | None) -> dict[str, Any]:
     manifest = metrics.run.manifest
     return {
         "format": METRICS_FORMAT,
         **{name: manifest[name] for name in ("model", "benchmark", "split", "variant", "protocol")},
         "auc": {row.id: dataclasses.asdict(row.auc) for row in metrics.rows},
         "tpr_at_5fpr": {row.id: dataclasses.asdict(row.tpr) for row in metrics.rows},
+        "intervals": intervals and dataclasses.asdict(intervals),
         "subsets": {
             attack: {subset: dataclasses.asdict(value) for subset, value in values.items()}
             for attack, values in metrics.subsets.items()
@@ -62,10 +89,17 @@ def _json(metrics: RunMetrics) -> dict[str, Any]:
     }
 
 
-def print_tables(metrics: Sequence[RunMetrics], console: Console) -> None:
-    """Prints each run's tables and what to know about its scores, then the mean over comparable runs."""
-    for result in metrics:
-        _print_table(console, caption(result.run), result.rows, summary_columns(result))
+def print_tables(metrics: Sequence[RunMetrics], found: Bootstrap | None, console: Console) -> None:
+    """Prints each run's tables and what to know about its scores, then the mean over comparable runs.
+
+    Args:
+        metrics: of the runs.
+        found: their intervals; None to show none.
+        console: where to.
+    """
+    for i, result in enumerate(metrics):
+        ends = found.runs[i] if found else None
+        _print_table(console, caption(result.run), result.rows, summary_columns(result), ends)
         if result.texts:
             print_texts(result.texts, console)
         if result.supervised:
@@ -74,7 +108,8 @@ def print_tables(metrics: Sequence[RunMetrics], console: Console) -> None:
             console.print(Padding(Text(note), (0, 0, 0, 2)))
     averages = mean_over_runs(metrics)
     if averages:
-        _print_table(console, f"Mean over the {len(metrics)} runs", averages, summary_columns(metrics[0]))
+        ends = found.mean if found else None
+        _print_table(console, f"Mean over the {len(metrics)} runs", averages, summary_columns(metrics[0]), ends)
         supervised = mean_over_tables([result.supervised for result in metrics])
         if supervised:
             print_supervised(supervised, summary_columns(metrics[0]), console)
@@ -90,7 +125,9 @@ def summary_columns(metrics: RunMetrics) -> tuple[Column, ...]:
     )
 
 
-def _print_table(console: Console, title: str, rows: Iterable[Row], columns: Sequence[Column]) -> None:
+def _print_table(
+    console: Console, title: str, rows: Iterable[Row], columns: Sequence[Column], intervals: RunIntervals | None
+) -> None:
     console.print(Text(title, style="bold"))  # Text: a model's name is never read as markup
     if not columns:
         return
@@ -98,13 +135,23 @@ def _print_table(console: Console, title: str, rows: Iterable[Row], columns: Seq
     table.add_column("Attack", overflow="fold")
     for column in columns:
         table.add_column(Text(f"{column.title}\n AUC   TPR"), justify="right", no_wrap=True)
+    last = columns[-1]
+    if intervals:
+        table.add_column(Text(f"{last.title}\nAUC, 95%"), justify="right", no_wrap=True)
     for row in rows:
         if row.id == METHOD_AVG:
             table.add_section()
-        cells = (f"{two_decimals(c.of(row.auc))}  {two_decimals(c.of(row.tpr))}" for c in columns)
-        table.add_row(row.title, *cells)
+        cells = [f"{two_decimals(c.of(row.auc))}  {two_decimals(c.of(row.tpr))}" for c in columns]
+        table.add_row(row.title, *cells, *([between(last.of(intervals.auc[row.id]))] if intervals else []))
     console.print(table)
     console.print(Text("TPR at 5% FPR. Chance: AUC 0.50, TPR 0.05. – : a subset of the group has no AUC.", style="dim"))
+    if intervals:
+        console.print(Text("95%: bootstrap of every subset's members and non-members.", style="dim"))
+
+
+def between(interval: Interval | None) -> str:
+    """An interval as the paper prints it; a dash if it is missing."""
+    return ABSENT if interval is None else f"{interval.low:.2f}–{interval.high:.2f}"
 
 
 def caption(run: Run) -> str:

@@ -56,6 +56,7 @@ class PaperTable:
 
     Attributes:
         number: in the paper.
+        part: of a table that has two, what tells the second from the first; else empty.
         title: of what it shows.
         heads: headings of the labels.
         columns: of the cells: (heading,), or (group, heading).
@@ -69,6 +70,12 @@ class PaperTable:
     columns: tuple[tuple[str, ...], ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
+    part: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of its files: table_04, table_05_fsd."""
+        return f"table_{self.number:02}" + (f"_{self.part}" if self.part else "")
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ ALLOWED = {
     "commands": None,  # commands and the command line may use everything below them
     "cli": None,
     "cli_construction": None,
+    "cli_results": None,
     "__main__": {"cli"},
     "__init__": set(),
 }

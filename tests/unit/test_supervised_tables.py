@@ -44,7 +44,7 @@ def one(path: Path) -> RunMetrics:
 
 def printed(results: list[RunMetrics], width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width)
-    print_tables(results, console)
+    print_tables(results, None, console)
     return console.file.getvalue()
 
 
@@ -97,7 +97,7 @@ def test_gains_of_the_golden_runs() -> None:
         tables = []
         for size in run["base"]:
             sides = [aggregate(run[side][size], tree) for side in ("base", "fsd")]
-            tables.append(SupervisedTable((), (GainRow("fsd_ppl", "ppl", "in-domain", *sides),), ()))
+            tables.append(SupervisedTable((), (GainRow("fsd_ppl", "ppl", "in-domain", *sides, *sides),), ()))
             assert tables[-1].gains[0].gain(ALL) == pytest.approx(expected["runs"][name]["gain"][size], abs=1e-12)
         (mean,) = mean_over_tables(tables).gains
         assert mean.gain(ALL) == pytest.approx(expected["runs"][name]["model_avg_gain"], abs=1e-12)
@@ -109,7 +109,7 @@ def test_gains_of_the_golden_runs() -> None:
 def test_a_hole_on_either_side_is_a_hole_all_the_way_up(pairs: list[tuple[float | None, float | None]]) -> None:
     tree = load_tree("sample")
     sides = [aggregate({s.id: p[i] for s, p in zip(tree.subsets, pairs, strict=True)}, tree) for i in (0, 1)]
-    gain = GainRow("fsd_ppl", "ppl", "in-domain", *sides)
+    gain = GainRow("fsd_ppl", "ppl", "in-domain", *sides, *sides)
     for subset, pair in zip(tree.subsets, pairs, strict=True):
         assert (gain.gain(Column("subset", subset.id, "")) is None) == (None in pair)
     whole = not any(None in pair for pair in pairs)
@@ -296,4 +296,4 @@ def test_notes_of_hostile_runs_are_shown_as_text(tmp_path: Path) -> None:
 
 def test_exactly_no_gain_has_no_side() -> None:
     same = Aggregate({}, {}, {}, 0.6)
-    assert GainRow("fsd_ppl", "ppl", "in-domain", same, same).gain(ALL) == 0.0
+    assert GainRow("fsd_ppl", "ppl", "in-domain", *[same] * 4).gain(ALL) == 0.0

@@ -34,7 +34,7 @@ def own_texts(path: Path, lines: list[dict[str, Any]], **changes: Any) -> Path:
 
 def printed(results: list[RunMetrics], width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width)
-    print_tables(results, console)
+    print_tables(results, None, console)
     return console.file.getvalue()
 
 

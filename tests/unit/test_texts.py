@@ -40,7 +40,7 @@ def table(path: Path) -> TextTable:
 
 def printed(path: Path, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width)
-    print_tables(evaluate([path]), console)
+    print_tables(evaluate([path]), None, console)
     return console.file.getvalue()
 
 

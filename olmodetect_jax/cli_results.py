@@ -1,0 +1,96 @@
+"""The commands about what was scored: evaluate, report, tables. As in `cli`, imports wait until one runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from olmodetect_jax.commands.words import ids
+
+Runs = Annotated[list[Path], typer.Argument(help="Run folders of `olmodetect score`.")]
+Resamples = Annotated[int, typer.Option("--bootstrap", help="Resamples for 95% intervals; 0 for none.")]
+
+
+def evaluate(runs: Runs, n_resamples: Resamples = 2000) -> None:
+    """AUC and TPR@5%FPR from scores, with intervals; writes tables/.
+
+    Example: olmodetect evaluate runs/olmo2-1b
+    """
+    from rich.console import Console
+
+    from olmodetect_jax.commands.evaluate import evaluate_runs
+    from olmodetect_jax.evaluation.tables import print_tables
+
+    print_tables(*evaluate_runs(runs, n_resamples), Console())
+
+
+def report(
+    runs: Runs,
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+    compare_protocols: Annotated[
+        bool, typer.Option("--compare-protocols", help="Repeat each run with one protocol field changed at a time.")
+    ] = False,
+    mesh: Annotated[str | None, typer.Option(help="data=N,fsdp=N,tensor=N; all devices on data if left out.")] = None,
+) -> None:
+    """One HTML page: tables, ROC curves, histograms.
+
+    Example: olmodetect report runs/olmo2-1b --out report.html
+
+    Example: olmodetect report quickstart --compare-protocols --out protocols.html
+    """
+    from olmodetect_jax.report.page import write_report
+
+    if compare_protocols:
+        from rich.console import Console
+
+        from olmodetect_jax.commands.compare_protocols import compare_protocols as compare
+        from olmodetect_jax.evaluation.protocols import print_protocols, read_protocols
+
+        for run in runs:
+            compare(run, mesh=mesh)
+            print_protocols(read_protocols(run), Console())
+    write_report(runs, out)
+    print(f"report: {out}")
+
+
+def tables(
+    runs: Runs,
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("tables"),
+    verification: Annotated[
+        Path | None, typer.Option(help="The verification.json of `olmodetect verify`, for tables of the texts.")
+    ] = None,
+    against: Annotated[str | None, typer.Option(help="paper: hold each cell against the published one.")] = None,
+    only: Annotated[str | None, typer.Option(help="Numbers of tables separated by commas; all if left out.")] = None,
+    n_resamples: Resamples = 2000,
+    seed: Annotated[int, typer.Option(help="Of the resamples and draws.")] = 0,
+    resample: Annotated[
+        str, typer.Option(help="prompts or texts: whether a DPO prompt's two texts are drawn together.")
+    ] = "prompts",
+) -> None:
+    """The paper's tables, as far as the runs support them: terminal, CSV, Markdown, LaTeX, JSON.
+
+    Example: olmodetect tables runs/olmo2-1b runs/olmo2-7b --against paper --out tables
+
+    Example: olmodetect tables quickstart --only 4,28 --out tables
+    """
+    from rich.console import Console
+
+    from olmodetect_jax.commands.tables import make_tables
+    from olmodetect_jax.tables.write import print_table
+
+    made = make_tables(
+        runs, out, verification=verification, against=against, only=ids(only), n_resamples=n_resamples, seed=seed,
+        resample=resample,
+    )  # fmt: skip
+    console = Console()
+    for table in made:
+        print_table(table, console)
+    print(f"{out}: {len(made)} tables as CSV, Markdown, LaTeX and JSON; all in {out / 'tables.md'}")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    for command in (evaluate, report, tables):
+        app.command()(command)

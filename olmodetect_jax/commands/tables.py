@@ -1,0 +1,119 @@
+"""`olmodetect tables`: every table of the paper that the given runs support."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+from olmodetect_jax.errors import DataError, UsageError, one_of
+from olmodetect_jax.evaluation.intervals import N_RESAMPLES, check_resamples
+from olmodetect_jax.evaluation.results import evaluate
+from olmodetect_jax.runtime.progress import progress
+from olmodetect_jax.tables.catalogue import NUMBERS, lacking
+from olmodetect_jax.tables.cross_stage_tables import cross_stage_tables
+from olmodetect_jax.tables.paper_table import PaperTable
+from olmodetect_jax.tables.score_tables import score_tables
+from olmodetect_jax.tables.shift_tables import shift_tables
+from olmodetect_jax.tables.study import Study, study_of
+from olmodetect_jax.tables.study_tables import study_tables
+from olmodetect_jax.tables.supervised_tables import supervised_tables
+from olmodetect_jax.tables.write import write_tables
+
+
+def make_tables(
+    runs: Sequence[Path],
+    out: Path,
+    *,
+    verification: Path | None = None,
+    against: str | None = None,
+    only: Sequence[str] | None = None,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+    resample: str = "prompts",
+) -> list[PaperTable]:
+    """Makes the tables and writes them; says on standard error which could not be made, and why.
+
+    Args:
+        runs: run folders on one benchmark.
+        out: folder to write to.
+        verification: what `olmodetect verify` found on the benchmark, for the tables of its texts.
+        against: `paper` to hold each cell against the published one.
+        only: numbers of tables; all if None.
+        n_resamples: of the bootstrap; 0 for no intervals and no tables of differences.
+        seed: of its draws.
+        resample: `prompts` or `texts`: whether the two texts of a DPO prompt are drawn together.
+
+    Returns:
+        The tables, by number.
+
+    Raises:
+        UsageError: a number that no such table has, runs that do not go together, or an unknown word.
+        DataError: a file cannot be used, or a table of `only` cannot be made.
+    """
+    if against not in (None, "paper"):
+        raise one_of("--against", str(against), ["paper"])
+    if resample not in ("prompts", "texts"):
+        raise one_of("--resample", resample, ["prompts", "texts"])
+    wanted = None if only is None else {_number(word) for word in only}
+    if n_resamples:
+        check_resamples(n_resamples)
+    results = evaluate(runs)
+    steps = len({s for r in results for s in r.run.subsets}) if n_resamples else 0
+    with progress("Bootstrap", steps, unit="subsets") as advance:
+        study = study_of(
+            results, n_resamples=n_resamples or None, seed=seed, together=resample == "prompts", advance=advance
+        )
+    if against and not study.is_papers:
+        raise UsageError(f"--against paper: these runs are of {study.tree.title}, of which nothing is published")
+    compared = against is not None
+    tables = [
+        *(_of_texts(verification, compared) if verification else ()),
+        *score_tables(study, against_paper=compared),
+        *supervised_tables(study, against_paper=compared),
+        *cross_stage_tables(study, against_paper=compared),
+        *(shift_tables(study, against_paper=compared, n_resamples=n_resamples, seed=seed) if n_resamples else ()),
+        *study_tables(study, against_paper=compared, seed=seed),
+    ]
+    made = sorted((t for t in tables if t.supported and (wanted is None or t.number in wanted)), key=lambda t: t.number)
+    _say_missing(study, tables, wanted)
+    write_tables(made, out)
+    return made
+
+
+def _number(word: str) -> int:
+    if not word.isdecimal() or int(word) not in NUMBERS:
+        raise UsageError(f"--only {word}: no such table; there are {', '.join(map(str, NUMBERS))}")
+    return int(word)
+
+
+def _say_missing(study: Study, tables: Sequence[PaperTable], wanted: set[int] | None) -> None:
+    supported = {t.number for t in tables if t.supported}
+    gone = [n for n in NUMBERS if n not in supported and (wanted is None or n in wanted)]
+    empty = {t.number: t.reasons[0] for t in tables if not t.supported and t.reasons}
+    lines = []
+    for reason, numbers in groupby(gone, lambda n: empty.get(n) or lacking(n, study)):
+        lines.append(f"{_ranges(list(numbers))}: {reason}")
+    if lines and wanted is not None:
+        raise DataError("these tables cannot be made:\n  " + "\n  ".join(lines))
+    for line in lines:
+        print(f"not made: {line}", file=sys.stderr)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Numbers in a row as `Tables 64-72`."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and n == runs[-1][-1] + 1:
+            runs[-1].append(n)
+        else:
+            runs.append([n])
+    words = ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+    return f"Table{'s' if len(numbers) > 1 else ''} {words}"
+
+
+def _of_texts(verification: Path, compared: bool) -> list[PaperTable]:
+    from olmodetect_jax.tables.benchmark_tables import benchmark_tables
+
+    return benchmark_tables(verification, against_paper=compared)
