@@ -384,12 +384,20 @@ def bench_construction() -> dict[str, Any]:
     return {"case": "construction", "annealing": bench_annealing(), "index": bench_index()}
 
 
+def bench_evaluation() -> dict[str, Any]:
+    """The bootstrap of the whole evaluation, and against a scikit-learn loop."""
+    from bench_evaluation import bench_evaluation as measured
+
+    return measured()
+
+
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "statistics": bench_statistics,
     "pairs": bench_pairs,
     "generation": bench_generation,
     "camia": bench_camia,
     "construction": bench_construction,
+    "evaluation": bench_evaluation,
     "tuning": bench_tuning,
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 
 from olmodetect_jax.errors import DataError, UsageError, one_of
@@ -92,9 +91,10 @@ def _say_missing(study: Study, tables: Sequence[PaperTable], wanted: set[int] | 
     supported = {t.number for t in tables if t.supported}
     gone = [n for n in NUMBERS if n not in supported and (wanted is None or n in wanted)]
     empty = {t.number: t.reasons[0] for t in tables if not t.supported and t.reasons}
-    lines = []
-    for reason, numbers in groupby(gone, lambda n: empty.get(n) or lacking(n, study)):
-        lines.append(f"{_ranges(list(numbers))}: {reason}")
+    by_reason: dict[str, list[int]] = {}
+    for n in gone:
+        by_reason.setdefault(empty.get(n) or lacking(n, study), []).append(n)
+    lines = [f"{_ranges(numbers)}: {reason}" for reason, numbers in by_reason.items()]
     if lines and wanted is not None:
         raise DataError("these tables cannot be made:\n  " + "\n  ".join(lines))
     for line in lines:

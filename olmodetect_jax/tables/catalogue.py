@@ -24,6 +24,8 @@ def lacking(number: int, study: Study) -> str:
         return "needs runs of the same model on both variants: olmodetect score --variant shifted"
     if number == 83:
         return "needs the label budget of a run: olmodetect budget RUN"
+    if number == 27:
+        return "needs an attack that has a hyperparameter"
     if not study.is_papers:
         return f"is of the paper's benchmark; these runs are of {study.tree.title}"
     if number == 8:
