@@ -85,12 +85,12 @@ def training() -> dict[str, Any]:
 
 def budget() -> dict[str, Any]:
     """A whole `budget.json` of the sample: one subset without an AUC, so its domain and All have none."""
-    subset = {"n_member": 20, "n_non_member": 20, "auc": [[0.5, 0.7], [0.6, 0.8]]}
+    subset = {"n_member": 20, "n_non_member": 20, "auc": [[0.5, 0.7], [0.6, 0.8]], "std": [0.1, 0.1]}
     curves = {name: {"mean": [0.6, 0.7], "std": [0.1, 0.1]} for name in ("speeches", "novel")}
     none = {"mean": [None, None], "std": [None, None]}
     return {
-        "format": 1, "attack": "sup_camia", "classifier": "plain", "fractions": [0.1, 0.5], "splits": 2,
+        "format": 2, "attack": "sup_camia", "classifier": "plain", "fractions": [0.1, 0.5], "splits": 2,
         "subsets": {"speeches": subset, "novel": subset,
-                    "code": {"n_member": 1, "n_non_member": 20, "auc": None, "reason": "1 members"}},
+                    "code": {"n_member": 1, "n_non_member": 20, "auc": None, "std": None, "reason": "1 members"}},
         "domains": {**curves, "code": none}, "all": none,
     }  # fmt: skip

@@ -33,6 +33,7 @@ from olmodetect_jax.errors import OlmoDetectError
 from olmodetect_jax.evaluation.aggregate import aggregate, attack_domains, mean
 from olmodetect_jax.evaluation.metrics import ClassScores, auc
 from olmodetect_jax.evaluation.protocols import FILE_NAME
+from olmodetect_jax.evaluation.results import is_representative
 from olmodetect_jax.files import write_json
 from olmodetect_jax.protocol import PRESETS, Protocol, alternatives, attacks_of, load_protocol
 from olmodetect_jax.records import MEMBER, NON_MEMBER
@@ -82,19 +83,20 @@ class _Comparison:
         training = training_sets_of(made, self._groups, self._texts, protocol)
         jobs = jobs_of(made, self._groups, capped, training)
         scores = run_jobs(jobs, self._model.tokenizer, answer)
-        return {name: self._over_all(name, scores) for name in attacks}
+        return {name: self._over_all(name, scores, protocol) for name in attacks}
 
     def _engine(self, score_dtype: str) -> Any:
         if score_dtype not in self._engines:
             self._engines[score_dtype] = self._model.engine(score_dtype)
         return self._engines[score_dtype]
 
-    def _over_all(self, attack: str, scores: Mapping[tuple[str, str], list[Score]]) -> float | None:
+    def _over_all(self, attack: str, scores: Mapping[tuple[str, str], list[Score]], protocol: Protocol) -> float | None:
         groups = self._groups
         values = {name: _auc(group, scores[attack, name]) for name, group in groups.items() if (attack, name) in scores}
         if len(groups) < len(self.tree.subsets):  # a run of some subsets has no All: their plain mean instead
             return mean(values.values())
-        return aggregate(values, self.tree, domains=attack_domains(attack, self.tree)).all
+        alone = is_representative(attack, protocol.lodo_subsets)
+        return aggregate(values, self.tree, domains=attack_domains(attack, self.tree), representative=alone).all
 
 
 def compare_protocols(run: Path, *, mesh: str | None = None) -> None:

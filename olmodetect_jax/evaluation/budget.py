@@ -21,7 +21,7 @@ from olmodetect_jax.evaluation.metrics import ClassScores, auc
 from olmodetect_jax.files import write_json
 
 FILE_NAME = "budget.json"
-FORMAT = 1
+FORMAT = 2
 ATTACK = "sup_camia"
 
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5)  # of a class's texts
@@ -39,13 +39,15 @@ class SubsetCurve:
     Attributes:
         n_member: members of its development and test texts.
         n_non_member: their non-members.
-        auc: for each fraction the AUC of each split; None if the subset has none.
+        auc: for each fraction the AUC of each split, mean over the sides; None if the subset has none.
+        std: for each fraction the population standard deviation over the splits, mean over the sides; None likewise.
         reason: why it has none.
     """
 
     n_member: int
     n_non_member: int
     auc: tuple[tuple[float, ...], ...] | None
+    std: tuple[float, ...] | None
     reason: str | None = None
 
 
@@ -121,9 +123,15 @@ def subset_curve(sides: Sequence[Features], classifier: Classifier) -> SubsetCur
         for n, name in zip(size, ("members", "non-members"), strict=True):
             if n < LEAST_TEXTS:
                 reason = f"{n} {name} with a text that can be scored: at least {LEAST_TEXTS} are needed"
-                return SubsetCurve(*counts, None, reason)
-    grid = np.mean([_side_aucs(side, classifier) for side in sides], axis=0)
-    return SubsetCurve(*counts, tuple(tuple(map(float, row)) for row in grid))
+                return SubsetCurve(*counts, None, None, reason)
+    return curve_of_sides(*counts, [_side_aucs(side, classifier) for side in sides])
+
+
+def curve_of_sides(n_member: int, n_non_member: int, sides: Sequence[np.ndarray]) -> SubsetCurve:
+    """A subset's curve from those of its sides, each [fractions, splits]."""
+    grid, deviations = np.mean(sides, axis=0), np.mean([side.std(axis=1) for side in sides], axis=0)
+    rows = tuple(tuple(map(float, row)) for row in grid)
+    return SubsetCurve(n_member, n_non_member, rows, tuple(map(float, deviations)))
 
 
 def _side_aucs(side: Features, classifier: Classifier) -> np.ndarray:
@@ -147,7 +155,17 @@ def budget_of(subsets: Mapping[str, Sequence[Features]], tree: Tree, classifier:
         tree: the benchmark's.
         classifier: the protocol's.
     """
-    curves = {name: subset_curve(sides, classifier) for name, sides in subsets.items()}
+    return budget_from({name: subset_curve(sides, classifier) for name, sides in subsets.items()}, tree, classifier)
+
+
+def budget_from(curves: Mapping[str, SubsetCurve], tree: Tree, classifier: Classifier) -> Budget:
+    """The means of subsets' curves.
+
+    Args:
+        curves: subset id to its curve.
+        tree: the benchmark's.
+        classifier: the protocol's.
+    """
 
     def domains_at(row: int, number: int) -> Mapping[str, float | None]:
         return aggregate({name: c.auc and c.auc[row][number] for name, c in curves.items()}, tree).domain
@@ -219,10 +237,10 @@ def _fraction(field: Field) -> float:
 def _subset(field: Field, fractions: int, splits: int) -> SubsetCurve:
     counts = field["n_member"].count(), field["n_non_member"].count()
     if field["auc"].value is None:
-        return SubsetCurve(*counts, None, field["reason"].string())
+        return SubsetCurve(*counts, None, None, field["reason"].string())
     rows = _elements(field["auc"], fractions)
     grid = tuple(tuple(_number(value, value.auc()) for value in _elements(row, splits)) for row in rows)
-    return SubsetCurve(*counts, grid)
+    return SubsetCurve(*counts, grid, tuple(_number(v, v.auc()) for v in _elements(field["std"], fractions)))
 
 
 def _number(field: Field, value: float | None) -> float:

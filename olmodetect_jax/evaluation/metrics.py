@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from olmodetect_jax.errors import DataError
 
 LOW_FPR = 0.05
+LOWEST_FPR = 0.01
+_NORMAL_95 = 1.959963984540054  # 97.5th percentile of the normal distribution
 
 Floats = NDArray[np.float64]
 
@@ -122,6 +124,11 @@ def standardised_partial_auc(curve: RocCurve, max_fpr: float = LOW_FPR) -> float
     return 0.5 * (1 + (partial_auc(curve, max_fpr) - chance) / (max_fpr - chance))
 
 
+def balanced_accuracy(curve: RocCurve) -> float:
+    """Mean of TPR and 1 - FPR at the threshold where it is largest: optimistic, chosen on the labels that judge."""
+    return float(np.max(curve.tpr - curve.fpr + 1) / 2)
+
+
 def _placements(scores: ClassScores) -> tuple[Floats, Floats]:
     """Each member's share of non-members below it, and each non-member's share of members above it, ties 1/2."""
 
@@ -136,6 +143,15 @@ def _placements(scores: ClassScores) -> tuple[Floats, Floats]:
 def delong_variance(scores: ClassScores) -> float | None:
     """DeLong's variance of the AUC, with n - 1; None if a class has fewer than two scores."""
     return _covariance(_placements(scores), _placements(scores))
+
+
+def delong_interval(scores: ClassScores) -> tuple[float, float] | None:
+    """95% interval of the AUC from DeLong's variance, inside [0, 1]; None if a class has fewer than two scores."""
+    variance = delong_variance(scores)
+    if variance is None:
+        return None
+    middle, half = auc(scores), _NORMAL_95 * math.sqrt(variance)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _covariance(first: tuple[Floats, Floats], second: tuple[Floats, Floats]) -> float | None:

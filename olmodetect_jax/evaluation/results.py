@@ -57,10 +57,14 @@ class SubsetMetrics:
         undefined: why there are no metrics; None if there are.
         auc: area under the ROC curve.
         tpr_at_5fpr: TPR at 5% FPR on the interpolated ROC curve.
+        tpr_at_1fpr: TPR at 1% FPR on it.
         tpr_at_5fpr_quantile: share of members strictly above the 95% quantile of the non-members.
         partial_auc_5: ROC area for FPR <= 5%.
         partial_auc_5_standardised: the same in McClish's form.
+        balanced_accuracy: mean of TPR and 1 - FPR at the best threshold, chosen on these very labels.
         delong_variance: DeLong's variance of the AUC; also None if a class has fewer than two scores.
+        delong_low: lower end of the 95% interval that it gives.
+        delong_high: upper end.
     """
 
     n_records: int
@@ -74,10 +78,14 @@ class SubsetMetrics:
     undefined: str | None
     auc: float | None = None
     tpr_at_5fpr: float | None = None
+    tpr_at_1fpr: float | None = None
     tpr_at_5fpr_quantile: float | None = None
     partial_auc_5: float | None = None
     partial_auc_5_standardised: float | None = None
+    balanced_accuracy: float | None = None
     delong_variance: float | None = None
+    delong_low: float | None = None
+    delong_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -156,10 +164,19 @@ def aggregate_of(run: Run, attack: str, values: Mapping[str, float | None]) -> A
     """
     if run.tree is None:
         return Aggregate(values, {}, {}, None)
-    row = parts_of(attack)
-    released = run.manifest["protocol"]["fields"].get("lodo_subsets") == "representative"
-    alone = released and row is not None and row[0] == "sup_camia" and row[2] != IN_DOMAIN
+    alone = is_representative(attack, run.manifest["protocol"]["fields"].get("lodo_subsets"))
     return aggregate(values, run.tree, domains=attack_domains(attack, run.tree), representative=alone)
+
+
+def is_representative(attack: str, lodo_subsets: str | None) -> bool:
+    """Whether one subset stands for each domain: Sup-CAMIA trained beyond its own domain, where the protocol says so.
+
+    Args:
+        attack: row id.
+        lodo_subsets: the protocol's field; None where a run has none.
+    """
+    row = parts_of(attack)
+    return lodo_subsets == "representative" and row is not None and row[0] == "sup_camia" and row[2] != IN_DOMAIN
 
 
 def _columns(run: Run) -> tuple[Column, ...]:
@@ -195,15 +212,20 @@ def _values(run: Run, attack: str, subset: str, lines: Sequence[Score]) -> dict[
         scores = run.class_scores(attack, subset)
     except DataError as error:
         return {"undefined": str(error)}
-    curve = m.roc_curve(scores)
+    curve, variance = m.roc_curve(scores), m.delong_variance(scores)
+    low, high = m.delong_interval(scores) or (None, None)
     return {
         "undefined": None,
         "auc": m.auc(scores),
         "tpr_at_5fpr": m.tpr_at_fpr(curve),
+        "tpr_at_1fpr": m.tpr_at_fpr(curve, m.LOWEST_FPR),
         "tpr_at_5fpr_quantile": m.tpr_at_fpr_quantile(scores),
         "partial_auc_5": m.partial_auc(curve),
         "partial_auc_5_standardised": m.standardised_partial_auc(curve),
-        "delong_variance": m.delong_variance(scores),
+        "balanced_accuracy": m.balanced_accuracy(curve),
+        "delong_variance": variance,
+        "delong_low": low,
+        "delong_high": high,
     }
 
 

@@ -86,3 +86,31 @@ def test_order_of_records_does_not_count(member: list[float], non_member: list[f
     random.shuffle(member)  # type: ignore[attr-defined]
     random.shuffle(non_member)  # type: ignore[attr-defined]
     assert metrics() == before
+
+
+@given(SCORES)
+def test_balanced_accuracy_is_that_of_the_best_threshold(scores: m.ClassScores) -> None:
+    thresholds = np.append(np.unique(np.concatenate([scores.member, scores.non_member])), np.inf)
+    accuracies = [(np.mean(scores.member >= t) + np.mean(scores.non_member < t)) / 2 for t in thresholds]
+    assert m.balanced_accuracy(m.roc_curve(scores)) == pytest.approx(max(accuracies), abs=1e-12)
+
+
+@given(SCORES)
+def test_delongs_interval_is_around_the_auc_and_inside_the_unit(scores: m.ClassScores) -> None:
+    interval, variance = m.delong_interval(scores), m.delong_variance(scores)
+    if variance is None:
+        assert interval is None
+        return
+    low, high = interval
+    assert 0 <= low <= m.auc(scores) <= high <= 1
+    if low > 0 and high < 1:
+        assert high - low == pytest.approx(2 * 1.959964 * variance**0.5, rel=1e-6, abs=1e-12)
+
+
+def test_members_are_the_positive_class() -> None:
+    """The AUC is the same when classes and signs turn together; the TPR at a low FPR is not."""
+    member, other = np.concatenate([np.full(10, 5.0), np.linspace(0, 1, 30)]), np.linspace(0, 1, 40)
+    ours, turned = m.ClassScores(member, other), m.ClassScores(-other, -member)
+    assert m.auc(ours) == m.auc(turned) == 0.625
+    assert m.tpr_at_fpr(m.roc_curve(ours)) == pytest.approx(0.300)
+    assert m.tpr_at_fpr(m.roc_curve(turned)) == pytest.approx(0.075)

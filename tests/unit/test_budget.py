@@ -23,7 +23,9 @@ from olmodetect_jax.evaluation.budget import (
     Budget,
     Curve,
     SubsetCurve,
+    budget_from,
     budget_of,
+    curve_of_sides,
     read_budget,
     split,
     subset_curve,
@@ -31,6 +33,7 @@ from olmodetect_jax.evaluation.budget import (
 )
 from olmodetect_jax.protocol import load_protocol
 from olmodetect_jax.records import Record
+from tests.golden_cases import assert_close, golden, kinds
 from tests.run_folders import MANIFEST, random_scores, write_run
 from tests.stub_attacks import StubTokenizer, answer
 
@@ -58,6 +61,60 @@ def test_the_golden_file_has_all_splits_and_fractions():
     inputs = GOLDEN["inputs"]
     assert (inputs["fractions"], inputs["splits"]) == (list(FRACTIONS), SPLITS)
     assert len(GOLDEN["expected"]["splits"]) == 15
+
+
+FILE = "evaluation_budget"
+
+
+def test_every_kind_is_used():
+    assert kinds(FILE) == {"splits", "sizes", "table"}
+
+
+@pytest.mark.parametrize("case, expected", golden(FILE, "splits"))
+def test_halves(case, expected):
+    assert (case["splits"], case["fractions"]) == (list(range(SPLITS)), list(FRACTIONS))
+    for number, wanted in enumerate(expected["splits"]):
+        members, others = split(case["n_member"], case["n_nonmember"], number)
+        got = {
+            "evaluation_member": members.evaluation.tolist(), "evaluation_nonmember": others.evaluation.tolist(),
+            "training_order_member": members.training.tolist(), "training_order_nonmember": others.training.tolist(),
+            "n_training": {str(f): [len(members.first(f)), len(others.first(f))] for f in FRACTIONS},
+        }  # fmt: skip
+        assert_close(FILE, got, wanted)
+
+
+@pytest.mark.parametrize("case, expected", golden(FILE, "sizes"))
+def test_sizes(case, expected):
+    halves = [split(n, n, 0)[0] for n in case["n"]]
+    got = {
+        "n_evaluation": [len(half.evaluation) for half in halves],
+        "n_training": [[len(half.first(f)) for f in case["fractions"]] for half in halves],
+    }
+    assert_close(FILE, got, expected)
+
+
+@pytest.mark.parametrize("case, expected", golden(FILE, "table"))
+def test_the_table_of_given_aucs(case, expected):
+    """DPO's row is the mean of its sides, a domain's of its rows, Macro-Avg of the nine domains."""
+    found, deviations = {}, []
+    for size in expected["macro_avg"]:
+        grids = {row: np.array(list(of[size].values())) for row, of in case["seed_auc"].items()}
+        sides = {s.id: [grids[s.id]] if s.id in grids else [grids[f"{s.id}_{n}"] for n in ("chosen", "rejected")]
+                 for s in TREE.subsets}  # fmt: skip
+        curves = {name: curve_of_sides(20, 20, of) for name, of in sides.items()}
+        found[size] = budget_from(curves, TREE, "paper")
+        deviations += [std for curve in curves.values() for std in curve.std]
+        names = list(map(str, FRACTIONS))
+        assert_close(FILE, dict(zip(names, found[size].all.mean, strict=True)), expected["macro_avg"][size])
+        for domain, of in expected["domain"].items():
+            assert_close(FILE, dict(zip(names, found[size].domains[domain].mean, strict=True)), of[size])
+        means = [float(np.mean(row)) for row in curves["dpo"].auc]
+        dpo = {f: {"mean": m, "std": s} for f, m, s in zip(names, means, curves["dpo"].std, strict=True)}
+        assert_close(FILE, dpo, expected["dpo"][size])
+    assert len(deviations) == expected["n_cases"]
+    assert sum(std < case["std_limit"] for std in deviations) == expected["n_std_below_limit"]
+    gains = {size: budget.all.mean[-1] - budget.all.mean[0] for size, budget in found.items()}
+    assert_close(FILE, gains, expected["gain_50_over_10"])
 
 
 @given(n=st.integers(3, 200), m=st.integers(3, 200), number=st.integers(0, 4))
@@ -155,8 +212,8 @@ BUDGET = Budget(
     FRACTIONS,
     5,
     {
-        "gsm8k": SubsetCurve(20, 21, (HALF, HALF, HALF, HALF, (0.1, 0.2, 0.3, 0.4, 1.0))),
-        "dpo": SubsetCurve(2, 9, None, "2 members …"),
+        "gsm8k": SubsetCurve(20, 21, (HALF, HALF, HALF, HALF, (0.1, 0.2, 0.3, 0.4, 1.0)), (0.0, 0.0, 0.0, 0.0, 0.3)),
+        "dpo": SubsetCurve(2, 9, None, None, "2 members …"),
     },
     {"gsm8k": Curve((0.5, 0.5, 0.5, 0.5, 0.4), (0.0, 0.0, 0.0, 0.0, 0.3)), "dpo": Curve(NONE, NONE)},
     Curve(NONE, NONE),
@@ -169,17 +226,23 @@ def test_the_file(tmp_path):
     assert read_budget(tmp_path) == BUDGET
     written = json.loads((tmp_path / "budget.json").read_text())
     assert {name: written[name] for name in ("format", "attack", "classifier", "fractions", "splits")} == {
-        "format": 1, "attack": "sup_camia", "classifier": "plain", "fractions": [0.1, 0.2, 0.3, 0.4, 0.5], "splits": 5,
+        "format": 2, "attack": "sup_camia", "classifier": "plain", "fractions": [0.1, 0.2, 0.3, 0.4, 0.5], "splits": 5,
     }  # fmt: skip
     assert set(written) == {"format", "attack", "classifier", "fractions", "splits", "subsets", "domains", "all"}
-    assert set(written["subsets"]["gsm8k"]) == {"n_member", "n_non_member", "auc"}
-    assert written["subsets"]["dpo"] == {"n_member": 2, "n_non_member": 9, "auc": None, "reason": "2 members …"}
+    assert set(written["subsets"]["gsm8k"]) == {"n_member", "n_non_member", "auc", "std"}
+    assert written["subsets"]["dpo"] == {
+        "n_member": 2,
+        "n_non_member": 9,
+        "auc": None,
+        "std": None,
+        "reason": "2 members …",
+    }
 
 
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (["format"], 2, "format: this version reads 1"),
+        (["format"], 1, "format: this version reads 2"),
         (["attack"], "ppl", "field attack: expected one of sup_camia"),
         (["classifier"], "forest", "field classifier: expected one of plain, pca10"),
         (["fractions"], [], "field fractions: expected at least one number"),
@@ -189,6 +252,7 @@ def test_the_file(tmp_path):
         (["splits"], 4, r"field subsets.gsm8k.auc\[0\]: expected 4 values"),
         (["subsets", "gsm8k", "n_member"], -1, "field subsets.gsm8k.n_member"),
         (["subsets", "gsm8k", "auc"], [], "field subsets.gsm8k.auc: expected 5 values"),
+        (["subsets", "gsm8k", "std"], [0.1], "field subsets.gsm8k.std: expected 5 values"),
         (["subsets", "gsm8k", "auc", 1, 2], 1.5, r"field subsets.gsm8k.auc\[1\]\[2\]"),
         (["subsets", "gsm8k", "auc", 1, 2], None, r"field subsets.gsm8k.auc\[1\]\[2\]: expected a number from 0 to 1"),
         (["subsets", "dpo", "reason"], 3, "field subsets.dpo.reason: expected a string"),
