@@ -18,6 +18,15 @@ _SAFE = re.compile(r"[A-Za-z0-9_.{}-]+(/[A-Za-z0-9_.{}-]+)*")
 SIZES = ("1b", "7b", "13b", "32b")
 
 
+def model_size(name: str) -> str | None:
+    """The size (`1b`, `7b`, `13b`, `32b`) that a model directory's name states for an OLMo 2 model, or None.
+
+    Both the hub's names (`OLMo-2-0425-1B-Instruct`) and those of the released scores (`OLMo2-1B-Instruct`) count.
+    """
+    match = re.search(r"olmo-?2\b.*?-(1|7|13|32)b\b", name.lower())
+    return f"{match[1]}b" if match else None
+
+
 @dataclass(frozen=True)
 class Subset:
     """One of the finest groups. `folder` and `files` may hold `{size}` and `{pair}` (construction spec, section 1).

@@ -90,7 +90,42 @@ def tables(
     print(f"{out}: {len(made)} tables as CSV, Markdown, LaTeX and JSON; all in {out / 'tables.md'}")
 
 
+def import_released(
+    tree: Annotated[Path, typer.Argument(help="Folder of released scores: holds `results`.")],
+    out: Annotated[Path, typer.Option(help="Folder to make run folders in.")],
+    benchmark: Annotated[
+        Path | None, typer.Option(help="The benchmark, to join scores to its records; as they are if left out.")
+    ] = None,
+    reading: Annotated[
+        str, typer.Option(help="as_stored: all, as the published numbers do; current: one a record of the benchmark.")
+    ] = "as_stored",
+) -> None:
+    """Make run folders of the scores that the benchmark's authors released.
+
+    Example: olmodetect import-released OLMo-Detect --benchmark OLMo-Detect/benchmark --out released
+    """
+    from olmodetect_jax.commands.released import import_released as run
+
+    runs = run(tree, out, benchmark=benchmark, reading=reading)
+    print(f"{out}: {len(runs)} runs; next: olmodetect tables {' '.join(map(str, runs))} --against paper")
+
+
+def export_released(
+    run: Annotated[Path, typer.Argument(help="Run folder of `olmodetect score` on a benchmark.")],
+    out: Annotated[Path, typer.Option(help="Root of the tree to write.")],
+    shape: Annotated[str, typer.Option(help="B: with settings and counts; A: samples alone, compact.")] = "B",
+) -> None:
+    """Write a run in the layout of the released scores, for others' evaluation.
+
+    Example: olmodetect export-released runs/olmo2-1b --out tree
+    """
+    from olmodetect_jax.commands.released import export_released as write
+
+    files = write(run, out, shape=shape)
+    print(f"{out}: {len(files)} files")
+
+
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    for command in (evaluate, report, tables):
+    for command in (evaluate, report, tables, import_released, export_released):
         app.command()(command)

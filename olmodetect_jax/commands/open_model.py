@@ -49,7 +49,7 @@ class OpenModel:
             CheckpointError: the weights do not fit the config.
         """
         from conversion import load_model_directory
-        from olmodetect_jax.models.registry import model_size
+        from olmodetect_jax.benchmark import model_size
         from olmodetect_jax.models.sharding import leaf_sharding, make_mesh, parse_mesh
 
         self.tokenizer = tokenizer

@@ -137,6 +137,8 @@ def write_scores(
                 "n_scored": s.n_scored,
                 "truncated": s.truncated,
             }
+            if record.side:
+                line["side"] = record.side
             if s.special_ids:
                 line["special_ids"] = s.special_ids
             if s.missing:

@@ -50,7 +50,7 @@ def score(options: ScoreOptions) -> Scores:
         OlmoDetectError: whatever is wrong with the options, the records, the model or the run folder.
     """
     from conversion import model_directory_name
-    from olmodetect_jax.models.registry import model_size
+    from olmodetect_jax.benchmark import model_size
 
     ids = attack_ids(options.attacks, options.setting)
     check_options(options, ids)

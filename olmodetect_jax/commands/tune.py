@@ -85,7 +85,7 @@ def tune(options: ScoreOptions, manifest: Mapping[str, Any] | None = None, shipp
         OlmoDetectError: whatever is wrong with the options, the records, the model or the run folder.
     """
     from conversion import model_directory_name
-    from olmodetect_jax.models.registry import model_size
+    from olmodetect_jax.benchmark import model_size
 
     ids = [name for name in attack_ids(options.attacks) if search_space(name)]
     if not ids:

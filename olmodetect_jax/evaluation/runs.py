@@ -45,6 +45,7 @@ class Score:
         reference_share: share of the reference's non-members that score at least as high; None without one.
         note: what a reader should know of the score; None if nothing.
         base_value: the base score from which FSD's is a deviation; None if the line has none.
+        side: which of a subset's files the record is from; empty where there is one only.
         choices: EMMIA's scores from each of its four base scores, where the best was chosen on the labels; else empty.
     """
 
@@ -59,6 +60,7 @@ class Score:
     note: str | None = None
     base_value: float | None = None
     choices: tuple[float, ...] = ()
+    side: str = ""
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,9 @@ def read_run(path: Path) -> Run:
         )
     attacks = _known_ids(manifest, "attacks", list(TITLES), manifest_path)
     subsets = _known_ids(manifest, "subsets", [s.id for s in tree.subsets] if tree else [TEXTS], manifest_path)
+    absent = manifest.get("absent", {})  # what whoever made the scores did not score
+    if not isinstance(absent, dict) or not all(isinstance(names, list) for names in absent.values()):
+        raise DataError(f"{manifest_path}: field absent: expected lists of subsets by attack, got {short(absent)}")
     scores: dict[str, dict[str, tuple[Score, ...]]] = {}
     for attack in attacks:
         scores[attack] = {}
@@ -160,13 +165,13 @@ def read_run(path: Path) -> Run:
             file = path / "scores" / attack / f"{subset}.jsonl"
             if file.is_file():
                 scores[attack][subset] = read_scores(file)
-                wanted, found = manifest["record_counts"].get(subset), len(scores[attack][subset])
-                if found != wanted:
+                wanted, found = manifest["record_counts"].get(subset, 0), len(scores[attack][subset])
+                if wanted is not None and found != wanted:  # scores of others may be of a file of another day
                     raise DataError(
                         f"{file}: {found} lines, but {manifest_path} says {wanted} records; "
                         "run the same `olmodetect score` command again to write it anew"
                     )
-            elif tree is None or _defined_on(attack, subset, tree):
+            elif tree is None or _defined_on(attack, subset, tree) and subset not in absent.get(attack, ()):
                 raise DataError(
                     f"{file}: no such file, but {manifest_path} lists attack {attack} and subset {subset}; "
                     "run the same `olmodetect score` command again to complete the run"
@@ -215,7 +220,10 @@ def _score(line: dict[str, Any], source: str) -> Score:
         missing = f"not a finite number: {short(value)}"
     n_tokens, share, note = line.get("n_tokens"), line.get("reference_share"), line.get("note")
     base = line.get("base_score")
-    require_unicode([record_id, line["text_sha1"], missing, note], where)
+    side = line.get("side", "")
+    if not isinstance(side, str):
+        raise DataError(f"{where}: field side: expected a string, got {short(side)}")
+    require_unicode([record_id, line["text_sha1"], missing, note, side], where)
     if n_tokens is not None and type(n_tokens) is not int:
         raise DataError(f"{where}: field n_tokens: expected an integer, got {short(n_tokens)}")
     if share is not None and not (is_valid_score(share) and 0 <= share <= 1):
@@ -230,7 +238,8 @@ def _score(line: dict[str, Any], source: str) -> Score:
     score = float(value) if missing is None else None
     truncated = line.get("truncated") is True
     base = None if base is None else float(base)
-    return Score(record_id, line["text_sha1"], label, score, missing, truncated, n_tokens, share, note, base, choices)
+    sha1 = line["text_sha1"]
+    return Score(record_id, sha1, label, score, missing, truncated, n_tokens, share, note, base, choices, side)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

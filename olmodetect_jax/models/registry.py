@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,12 +33,3 @@ def model_family(config: dict[str, Any]) -> Family:
     if not isinstance(name, str) or name not in FAMILIES:
         raise one_of("config.json: model_type", name, FAMILIES)
     return FAMILIES[name]
-
-
-def model_size(name: str) -> str | None:
-    """The size (`1b`, `7b`, `13b`, `32b`) that a model directory's name states for an OLMo 2 model, or None.
-
-    Both the hub's names (`OLMo-2-0425-1B-Instruct`) and those of the released scores (`OLMo2-1B-Instruct`) count.
-    """
-    match = re.search(r"olmo-?2\b.*?-(1|7|13|32)b\b", name.lower())
-    return f"{match[1]}b" if match else None

@@ -30,6 +30,7 @@ ALLOWED = {
     "attacks": DATA | {"neighbours", "quiz"},
     "evaluation": DATA | {"attacks"},
     "tables": DATA | {"attacks", "evaluation", "construction"},
+    "released": DATA | {"attacks", "evaluation"},
     "report": DATA | {"attacks", "evaluation", "construction"},
     "runtime": BASE,
     "models": BASE,
