@@ -11,12 +11,13 @@ from flax import nnx
 from safetensors.numpy import load_file
 
 from conversion import load_model_directory
+from olmodetect_jax.benchmark import model_size
 from olmodetect_jax.errors import UsageError
 from olmodetect_jax.files import config_path, load_yaml
 from olmodetect_jax.models.attention import causal_attention
 from olmodetect_jax.models.layers import RMSNorm, rope_tables, rotate
 from olmodetect_jax.models.olmo2 import Olmo2, Olmo2Config
-from olmodetect_jax.models.registry import model_family, model_size
+from olmodetect_jax.models.registry import model_family
 from olmodetect_jax.models.sharding import RULES, leaf_sharding, make_mesh, parse_mesh
 from olmodetect_jax.scoring.statistics import token_statistics
 from tests import tolerances as tol
