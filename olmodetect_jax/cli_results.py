@@ -34,13 +34,13 @@ def report(
     ] = False,
     mesh: Annotated[str | None, typer.Option(help="data=N,fsdp=N,tensor=N; all devices on data if left out.")] = None,
 ) -> None:
-    """One HTML page: tables, ROC curves, histograms.
+    """One HTML page: which attack works where, how sure that is, and single records token by token.
 
     Example: olmodetect report runs/olmo2-1b --out report.html
 
     Example: olmodetect report quickstart --compare-protocols --out protocols.html
     """
-    from olmodetect_jax.report.page import write_report
+    from olmodetect_jax.commands.report import report_runs
 
     if compare_protocols:
         from rich.console import Console
@@ -51,7 +51,7 @@ def report(
         for run in runs:
             compare(run, mesh=mesh)
             print_protocols(read_protocols(run), Console())
-    write_report(runs, out)
+    report_runs(runs, out)
     print(f"report: {out}")
 
 

@@ -145,6 +145,16 @@ class Tokenizer:
         """What ids spell, special tokens left out."""
         return self._fast.decode(ids.tolist(), skip_special_tokens=True)
 
+    def pieces(self, text: str, max_tokens: int) -> list[str]:
+        """The parts of a text that its tokens stand for, as far as `encode` reads it; empty for one that is added.
+
+        A token that is only some bytes of a character has the character; the next one of it is empty.
+        """
+        (encoding,) = self._encode([text], add_special_tokens=True)
+        offsets = encoding.offsets[:max_tokens]
+        before = [(-1, -1), *offsets]
+        return ["" if own == last else text[own[0] : own[1]] for own, last in zip(offsets, before, strict=False)]
+
     def single_token(self, text: str) -> int | None:
         """Id of a text that is one token; None if it takes several or none."""
         (encoding,) = self._encode([text], add_special_tokens=False)

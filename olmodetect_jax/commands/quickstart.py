@@ -48,9 +48,9 @@ def quickstart(out: Path, *, attacks: str = "unsupervised", limit: int | None = 
     from rich.console import Console
 
     from olmodetect_jax.commands.evaluate import evaluate_runs
+    from olmodetect_jax.commands.report import report_runs
     from olmodetect_jax.evaluation.tables import print_tables
     from olmodetect_jax.report.budget_plot import write_budget_plot
-    from olmodetect_jax.report.page import write_report
     from olmodetect_jax.report.training_plot import write_training_plot
     from olmodetect_jax.report.tuning_plot import write_tuning_plot
 
@@ -87,7 +87,7 @@ def quickstart(out: Path, *, attacks: str = "unsupervised", limit: int | None = 
         write_budget_plot(out)
     print_tables(*evaluate_runs([out]), Console())
     report = out / "report.html"
-    write_report([out], report)
+    report_runs([out], report)
     return report
 
 

@@ -161,7 +161,7 @@ def bootstrap(
 def _rows(result: RunMetrics, found: Mapping[str, Mapping[str, tuple[Floats, Floats]]]) -> tuple[Row, ...]:
     def row(row: Row) -> Row:
         of = found.get(row.id, {})
-        auc, tpr = ({s: pair[i] for s, pair in of.items()} for i in range(2))
+        auc, tpr = ({s: of[s][i] if s in of else None for s in result.run.subsets} for i in range(2))
         return replace(row, auc=aggregate_of(result.run, row.id, auc), tpr=aggregate_of(result.run, row.id, tpr))
 
     return with_method_avg([row(r) for r in result.rows if r.id != METHOD_AVG])

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -131,13 +132,14 @@ def _print_table(
     console.print(Text(title, style="bold"))  # Text: a model's name is never read as markup
     if not columns:
         return
-    table = Table()
+    # Without lines between columns the stages, All and its interval fit 80 characters.
+    table = Table(box=SIMPLE_HEAD) if intervals else Table()
     table.add_column("Attack", overflow="fold")
     for column in columns:
         table.add_column(Text(f"{column.title}\n AUC   TPR"), justify="right", no_wrap=True)
     last = columns[-1]
     if intervals:
-        table.add_column(Text(f"{last.title}\nAUC, 95%"), justify="right", no_wrap=True)
+        table.add_column(Text(f"95% of\n{last.title}"), justify="right", no_wrap=True)
     for row in rows:
         if row.id == METHOD_AVG:
             table.add_section()

@@ -37,21 +37,16 @@ def heat_tables(result: RunMetrics, intervals: RunIntervals | None) -> tuple[Hea
 
 def summary_map(result: RunMetrics, intervals: RunIntervals | None) -> HeatTable | None:
     """AUC by domain, stage and All: what fits a screen; None where that is all of the whole table."""
-    groups = [
-        (title, [c for c in group if c.level != "subset" or _stands_for_domain(result, c)])
-        for title, group in filled_groups(result)
-    ]
+    if result.run.tree is None:
+        return None
+    subsets, whole = result.run.tree.subsets, filled_groups(result)
+    domain_of = {s.id: s.domain for s in subsets}
+    single = {s.id for s in subsets if sum(domain_of[s.id] == other.domain for other in subsets) == 1}
+    groups = [(title, [c for c in group if c.level != "subset" or c.id in single]) for title, group in whole]
     groups = [(title, group) for title, group in groups if group]
-    if result.run.tree is None or not groups or groups == filled_groups(result):
+    if not groups or groups == whole:
         return None
     return _table(result, groups, *_METRICS[0], intervals)
-
-
-def _stands_for_domain(result: RunMetrics, column: Column) -> bool:
-    """Whether a subset is its domain's only one, which is then shown in its place."""
-    subsets = result.run.tree.subsets if result.run.tree else ()
-    domain = next(s.domain for s in subsets if s.id == column.id)
-    return sum(s.domain == domain for s in subsets) == 1
 
 
 def _table(

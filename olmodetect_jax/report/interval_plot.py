@@ -54,12 +54,14 @@ def interval_plots(result: RunMetrics, intervals: RunIntervals | None) -> tuple[
     columns = list(reversed(summary_columns(result)))  # All first
     if columns and columns[0].level == "all":
         columns = [columns[0], *reversed(columns[1:])]
-    order = {row.id: i for i, row in enumerate(sorted(result.rows, key=lambda r: -(columns[0].of(r.auc) or 0)))} if columns else {}
+    if not columns:
+        return ()
+    order = {row.id: -(columns[0].of(row.auc) or 0.0) for row in result.rows}
     plots = [_plot(result, intervals, column, order) for column in columns]
     return tuple(plot for plot in plots if plot.dots)
 
 
-def _plot(result: RunMetrics, intervals: RunIntervals, column: Column, order: dict[str, int]) -> IntervalPlot:
+def _plot(result: RunMetrics, intervals: RunIntervals, column: Column, order: dict[str, float]) -> IntervalPlot:
     found: list[tuple[str, float, Interval]] = []
     for row in sorted(result.rows, key=lambda r: order[r.id]):
         value, ends = column.of(row.auc), column.of(intervals.auc[row.id])

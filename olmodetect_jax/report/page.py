@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from markupsafe import Markup
 
 from olmodetect_jax.errors import UsageError
 from olmodetect_jax.evaluation.aggregate import Column
 from olmodetect_jax.evaluation.budget import read_budget
 from olmodetect_jax.evaluation.formatting import ABSENT, share, two_decimals
+from olmodetect_jax.evaluation.intervals import Bootstrap, RunIntervals, bootstrap
 from olmodetect_jax.evaluation.metrics import LOW_FPR, RocCurve, roc_curve
 from olmodetect_jax.evaluation.protocols import read_protocols
-from olmodetect_jax.evaluation.results import METHOD_AVG, Row, RunMetrics, evaluate, mean_over_runs
+from olmodetect_jax.evaluation.results import METHOD_AVG, RunMetrics, evaluate, mean_over_runs
 from olmodetect_jax.evaluation.runs import Run
 from olmodetect_jax.evaluation.tables import caption, notes, summary_columns
 from olmodetect_jax.evaluation.texts import LABELS, TextTable
@@ -24,27 +26,22 @@ from olmodetect_jax.evaluation.tuning import read_tuning
 from olmodetect_jax.files import write_text
 from olmodetect_jax.report.budget_plot import BudgetPlot, budget_plot
 from olmodetect_jax.report.cells import Cell
-from olmodetect_jax.report.plots import Histogram, RocPlot, histogram, mean_curve, roc_line
+from olmodetect_jax.report.heat import HeatTable, filled_groups, heat_tables, summary_map
+from olmodetect_jax.report.interval_plot import IntervalPlot, interval_plots, verdict
+from olmodetect_jax.report.plots import Histogram, RocPlot, chance_on_log_axis, histogram, mean_curve, roc_line
 from olmodetect_jax.report.protocol_table import ProtocolTable, protocol_table
+from olmodetect_jax.report.records import records_json
+from olmodetect_jax.report.shift_plot import shift_section
 from olmodetect_jax.report.supervised_table import SupervisedSection, supervised_section
 from olmodetect_jax.report.templates import template
+from olmodetect_jax.report.token_view import TokenViews
 from olmodetect_jax.report.training_plot import TrainingPlot, training_plot
+from olmodetect_jax.report.trend_plot import TrendPlot, size_trends, stage_trend
 from olmodetect_jax.report.tuning_plot import TuningPlot, tuning_plot
 from olmodetect_jax.report.wording import CLASSES, PRESETS, describe
 
 SHOWN_MISSING = 200  # records without a score that the page lists; metrics.json lists all
 SHOWN_TEXTS = 1000  # a user's own texts that the page lists; tables/texts.csv lists all
-
-
-@dataclass(frozen=True)
-class HeatTable:
-    """A table of attacks; `groups` is the upper line of headings as (title, number of columns)."""
-
-    title: str
-    chance: str
-    groups: tuple[tuple[str, int], ...]
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, bool, tuple[Cell, ...]], ...]  # (title, whether it is a mean, cells)
 
 
 @dataclass(frozen=True)
@@ -99,6 +96,10 @@ class RunSection:
     attacks: tuple[str, ...]
     descriptions: tuple[tuple[str, str], ...]
     texts: OwnTexts | None
+    verdict: str | None
+    overview: HeatTable | None
+    intervals: tuple[IntervalPlot, ...]
+    stages: TrendPlot | None
     tables: tuple[HeatTable, ...]
     mean_rocs: tuple[RocPlot, ...]
     subset_rocs: tuple[RocPlot, ...]
@@ -109,6 +110,7 @@ class RunSection:
     missing: tuple[tuple[str, str, str, str], ...]
     n_missing: int
     n_left_out: int
+    records: Markup
     protocols: ProtocolTable | None
     tuning: TuningPlot | None
     supervised: SupervisedSection | None
@@ -118,12 +120,13 @@ class RunSection:
     manifest: tuple[tuple[str, str], ...]
 
 
-def write_report(run_paths: Sequence[Path], out: Path) -> None:
+def write_report(run_paths: Sequence[Path], out: Path, *, views_of: Callable[[Run], TokenViews] | None = None) -> None:
     """Writes one page about one or more runs; the same runs give the same bytes.
 
     Args:
         run_paths: run folders.
         out: the HTML file to write.
+        views_of: finds the records of a run that are shown token by token; None for none.
 
     Raises:
         UsageError: `out` is a folder.
@@ -131,21 +134,35 @@ def write_report(run_paths: Sequence[Path], out: Path) -> None:
     """
     if out.is_dir():
         raise UsageError(f"--out {out}: is a folder; give the report's file, such as {out / 'report.html'}")
-    write_text(out, render(evaluate(run_paths)))
+    results = evaluate(run_paths)
+    found = bootstrap(results)
+    views = [views_of(r.run) if views_of else TokenViews((), "they were not asked for") for r in results]
+    write_text(out, render(results, found, views))
 
 
-def render(results: Sequence[RunMetrics]) -> str:
-    """The page of evaluated runs."""
-    sections = [_section(result) for result in results]
+def render(results: Sequence[RunMetrics], found: Bootstrap, views: Sequence[TokenViews]) -> str:
+    """The page of evaluated runs.
+
+    Args:
+        results: of the runs.
+        found: their intervals.
+        views: of each, some records token by token.
+    """
+    sections = [_section(r, i, v) for r, i, v in zip(results, found.runs, views, strict=True)]
     return template("template.html.j2").render(
         sections=sections,
         comparison=_comparison(results),
+        sizes=size_trends(results),
+        shift=shift_section(results, found.n_resamples),
+        chance_on_log_axis=chance_on_log_axis(),
+        n_resamples=found.n_resamples,
+        seed=found.seed,
         has_auc=any(section.tables for section in sections),
         has_tree=any(result.run.tree for result in results),
     )
 
 
-def _section(result: RunMetrics) -> RunSection:
+def _section(result: RunMetrics, intervals: RunIntervals, views: TokenViews) -> RunSection:
     run = result.run
     curves = {
         attack: {s: roc_curve(run.class_scores(attack, s)) for s, value in values.items() if value.auc is not None}
@@ -171,7 +188,11 @@ def _section(result: RunMetrics) -> RunSection:
         attacks=tuple(row.title for row in result.rows if row.id != METHOD_AVG),
         descriptions=tuple((titles[attack], text) for attack, text in describe(run.attacks, run.manifest)),
         texts=_own_texts(result.texts) if result.texts else None,
-        tables=_heat_tables(result),
+        verdict=verdict(result, intervals),
+        overview=summary_map(result, intervals),
+        intervals=interval_plots(result, intervals),
+        stages=stage_trend(result),
+        tables=heat_tables(result, intervals),
         mean_rocs=_rocs(result, means, curves),
         subset_rocs=_rocs(result, subsets, curves),
         histograms=histograms,
@@ -181,9 +202,10 @@ def _section(result: RunMetrics) -> RunSection:
         missing=tuple(missing[:SHOWN_MISSING]),
         n_missing=len(missing),
         n_left_out=len(gone) - len(missing),
+        records=records_json(result, views),
         protocols=protocol_table(comparison, run.attack_title) if comparison else None,
         tuning=tuning_plot(tuning) if tuning else None,
-        supervised=supervised_section(result.supervised, _filled_groups(result)) if result.supervised else None,
+        supervised=supervised_section(result.supervised, filled_groups(result)) if result.supervised else None,
         training=training_plot(training) if training else None,
         budget=budget_plot(budget, run.tree.domain_titles if run.tree else {}) if budget else None,
         protocol=_protocol(run.manifest),
@@ -214,66 +236,6 @@ def _text_cell(is_share: bool, text: str, value: float | None, score: float | No
     """A text's share or score under one attack; a share that few unseen texts get stands out."""
     rare = is_share and value is not None and round(value, 2) <= LOW_FPR
     return Cell(text, value, "no score" if score is None else f"score {score:.4g}", 40 if rare else 0, "high")
-
-
-def _heat_tables(result: RunMetrics) -> tuple[HeatTable, ...]:
-    groups = _filled_groups(result)
-    columns = [column for _, group in groups for column in group]
-    if not columns:
-        return ()
-    headings = tuple("Mean" if c.level == "stage" else c.title for c in columns)
-    return tuple(
-        HeatTable(
-            title=title,
-            chance=two_decimals(chance),
-            groups=tuple((title, len(group)) for title, group in groups),
-            headings=headings,
-            rows=tuple(
-                (row.title, row.id == METHOD_AVG, tuple(_cell(result, row, metric, c, chance) for c in columns))
-                for row in result.rows
-            ),
-        )
-        for title, metric, chance in (("AUC", "auc", 0.5), ("TPR at 5% FPR", "tpr", LOW_FPR))
-    )
-
-
-def _filled_groups(result: RunMetrics) -> list[tuple[str, list[Column]]]:
-    """The columns in which any attack has an AUC, under their headings."""
-    groups = [
-        (title, [c for c in group if any(c.of(row.auc) is not None for row in result.rows)])
-        for title, group in _column_groups(result)
-    ]
-    return [(title, group) for title, group in groups if group]
-
-
-def _column_groups(result: RunMetrics) -> list[tuple[str, list[Column]]]:
-    """All, then each stage with its mean, domains and subsets; a domain of one subset is shown once."""
-    by_key = {(c.level, c.id): c for c in result.columns}
-    tree = result.run.tree
-    if tree is None:
-        return [("", list(result.columns))]
-    groups = [("", [by_key["all", "all"]])]
-    for stage, title in tree.stage_titles.items():
-        group = [by_key["stage", stage]]
-        for domain in dict.fromkeys(s.domain for s in tree.subsets if s.stage == stage):
-            subsets = [by_key["subset", s.id] for s in tree.subsets if s.domain == domain]
-            group += subsets if len(subsets) == 1 else [by_key["domain", domain], *subsets]
-        groups.append((title, group))
-    return groups
-
-
-def _cell(result: RunMetrics, row: Row, metric: str, column: Column, chance: float) -> Cell:
-    value = column.of(getattr(row, metric))
-    if value is None:
-        return Cell(ABSENT, None, "missing: not scored, or one class has no score", 0, "low")
-    heat = round(100 * abs(value - chance) / max(chance, 1 - chance))
-    hint = f"{row.title} on {column.title}: {value:.3f}"
-    if column.level == "subset" and row.id in result.subsets:
-        found = result.subsets[row.id][column.id]
-        if metric == "auc" and found.delong_variance is not None:
-            hint += f" ± {math.sqrt(found.delong_variance):.3f} (standard error)"
-        hint += f", {found.n_member} members, {found.n_non_member} non-members"
-    return Cell(two_decimals(value), value, hint, heat, "high" if value >= chance else "low")
 
 
 def _rocs(

@@ -6,6 +6,7 @@ All coordinates are SVG user units with y downwards; a plot's box is `WIDTH` × 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,16 +23,27 @@ WIDTH, HEIGHT = 200, 80
 BINS = 24
 _TAIL = 0.025  # share of the scores at either end that the outermost bars take in: one outlier of -4128 hides the rest
 _GRID = np.linspace(0.0, 1.0, 101)
+LOG_FROM = 0.01  # left end of the logarithmic FPR axis
+_LOG_GRID = np.geomspace(LOG_FROM, 1.0, 41)
 
 
 @dataclass(frozen=True)
 class Line:
-    """One attack's curve in a ROC plot: its place among the attacks (colour), title, AUC and SVG points."""
+    """One attack's curve in a ROC plot.
+
+    Attributes:
+        index: its place among the attacks (colour).
+        title: the attack's.
+        auc: its AUC.
+        points: SVG points.
+        log_points: the same with a logarithmic FPR axis, from `LOG_FROM` to 1.
+    """
 
     index: int
     title: str
     auc: float
     points: str
+    log_points: str
 
 
 @dataclass(frozen=True)
@@ -64,8 +76,20 @@ class Histogram:
 
 def roc_line(index: int, title: str, auc: float, curve: RocCurve) -> Line:
     """Places a ROC curve in its box."""
-    points = " ".join(f"{x * SIDE:.1f},{(1 - y) * SIDE:.1f}" for x, y in zip(curve.fpr, curve.tpr, strict=True))
-    return Line(index, title, auc, points)
+    points = _points(curve.fpr, curve.tpr)
+    # Between corners a straight line is none on the logarithmic axis, so it is followed in steps.
+    steps = np.unique(np.concatenate([_LOG_GRID, curve.fpr[curve.fpr > LOG_FROM]]))
+    logarithmic = 1 - np.log10(steps) / math.log10(LOG_FROM)
+    return Line(index, title, auc, points, _points(logarithmic, np.interp(steps, curve.fpr, curve.tpr)))
+
+
+def chance_on_log_axis() -> str:
+    """SVG points of guessing, where TPR is FPR."""
+    return _points(1 - np.log10(_LOG_GRID) / math.log10(LOG_FROM), _LOG_GRID)
+
+
+def _points(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
+    return " ".join(f"{a * SIDE:.1f},{(1 - b) * SIDE:.1f}" for a, b in zip(x, y, strict=True))
 
 
 def mean_curve(curves: Mapping[str, RocCurve], column: Column, attack: str, run: Run) -> RocCurve:

@@ -50,7 +50,7 @@ def shift_section(results: Sequence[RunMetrics], n_resamples: int) -> ShiftSecti
     matched = {_key(r): r for r in results if r.run.manifest["variant"] == "matched" and r.run.tree is not None}
     shifted = {_key(r): r for r in results if r.run.manifest["variant"] == "shifted"}
     pairs = [(r, shifted[key]) for key, r in matched.items() if key in shifted]
-    if len({pair[0].run.tree for pair in pairs if pair[0].run.tree} and {p[0].run.tree.name for p in pairs if p[0].run.tree}) > 1:
+    if len({matched_run.run.tree.name for matched_run, _ in pairs if matched_run.run.tree}) > 1:
         return None
     table = shift_effects(pairs, n_resamples=n_resamples)
     if table is None:

@@ -10,6 +10,7 @@ from olmodetect_jax.evaluation.results import METHOD_AVG, RunMetrics
 from olmodetect_jax.report.axis import AucAxis
 
 WIDTH, HEIGHT = 240, 160
+_MARGIN = 36  # left and right of the first and the last place, for its name
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,10 @@ def stage_trend(result: RunMetrics) -> TrendPlot | None:
     tree = result.run.tree
     if tree is None:
         return None
-    stages = [(s, title) for s, title in tree.stage_titles.items() if any(r.auc.stage[s] is not None for r in result.rows)]
-    lines = [
-        (row.title, [row.auc.stage[s] for s, _ in stages]) for row in result.rows if row.id != METHOD_AVG
-    ]
-    return _plot("By stage", [title for _, title in stages], lines)
+    rows = [row for row in result.rows if row.id != METHOD_AVG]
+    stages = [s for s in tree.stage_titles if any(row.auc.stage[s] is not None for row in rows)]
+    lines = [(row.title, [row.auc.stage[s] for s in stages]) for row in rows]
+    return _plot("By stage", [tree.stage_titles[s] for s in stages], lines)
 
 
 def size_trends(results: Sequence[RunMetrics]) -> tuple[TrendPlot, ...]:
@@ -82,10 +82,11 @@ def _plot(title: str, places: Sequence[str], rows: Sequence[tuple[str, Sequence[
     if len(places) < 2 or not known:
         return None
     axis = AucAxis.of(known, HEIGHT)
-    xs = [round(20 + i * (WIDTH - 40) / (len(places) - 1), 1) for i in range(len(places))]
+    xs = [round(_MARGIN + i * (WIDTH - 2 * _MARGIN) / (len(places) - 1), 1) for i in range(len(places))]
     lines = []
     for index, (name, values) in enumerate(rows):
-        dots = [(x, axis.y(v), f"{name}, {p}: {v:.3f}") for x, v, p in zip(xs, values, places, strict=True) if v is not None]
+        there = [(x, v, p) for x, v, p in zip(xs, values, places, strict=True) if v is not None]
+        dots = [(x, axis.y(v), f"{name}, {p}: {v:.3f}") for x, v, p in there]
         path, fresh = [], True
         for x, v in zip(xs, values, strict=True):
             if v is None:

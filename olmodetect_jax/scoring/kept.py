@@ -68,7 +68,7 @@ class Kept:
         path = self.folder / "provenance.json"
         if not path.exists():
             write_json(path, asdict(provenance))
-        elif _read_json(path) != asdict(provenance):
+        elif read_json(path) != asdict(provenance):
             raise StoreError(f"{path}: belongs to other weights or settings than this run; use another --out")
 
     def write(self, kind: str, digests: Sequence[bytes], arrays: Mapping[str, np.ndarray]) -> None:
@@ -109,7 +109,7 @@ class Kept:
         batches, left = [], set(wanted)
         for file in sorted(self.folder.glob("plan-*.json")):
             try:
-                content = _read_json(file)
+                content = read_json(file)
                 kept = [_kept_batch(b, self.requests_per_row) for b in content["batches"]]
                 allowed = content["budget"] <= budget
             except (KeyError, TypeError, ValueError):
@@ -143,7 +143,12 @@ def _name(digests: Iterable[bytes]) -> str:
     return hashlib.sha256(b"".join(digests)).hexdigest()[:20]
 
 
-def _read_json(path: Path) -> dict:
+def read_json(path: Path) -> dict:
+    """A JSON file of the store.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
     try:
         return parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from olmodetect_jax.requests import NextTokens, ScoreTokens, TokenStatistics
-from olmodetect_jax.scoring.kept import Kept, Provenance, damage_named, digests_of, read_arrays
+from olmodetect_jax.scoring.kept import Kept, Provenance, damage_named, digests_of, read_arrays, read_json
 from olmodetect_jax.scoring.planning import Batch
 
 
@@ -75,6 +75,26 @@ class Store(Kept):
         counts = np.array([len(a) for a in answers], np.int32)
         self.write("next", digests, {"counts": counts, "log_prob": np.concatenate(answers)})
         self.next_tokens.update(zip(digests, map(NextTokens, answers), strict=True))
+
+
+def kept_statistics(root: Path, weights_digest: str, dtype: str) -> dict[bytes, TokenStatistics]:
+    """Statistics of texts that runs of a model have left, by the requests' digests; nothing is made or computed.
+
+    Args:
+        root: a run's `statistics/`.
+        weights_digest: of the model.
+        dtype: of its weights and activations.
+
+    Raises:
+        StoreError: a file is damaged.
+    """
+    found: dict[bytes, TokenStatistics] = {}
+    for path in sorted(root.glob("*/provenance.json")):
+        provenance = read_json(path)
+        if (provenance.get("weights_digest"), provenance.get("dtype")) == (weights_digest, dtype):
+            for file in sorted(path.parent.glob("batch-*.safetensors")):
+                found = _read_batch(file) | found
+    return found
 
 
 def _read_next(path: Path) -> dict[bytes, NextTokens]:

@@ -40,7 +40,8 @@ class Page(HTMLParser):
         assert self._open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
+        if ("type", "application/json") not in attrs:  # data for the script: no element that does anything
+            self.elements.append((tag, dict(attrs)))
         if tag not in VOID:
             self._open.append(tag)
 
@@ -51,7 +52,8 @@ class Page(HTMLParser):
         assert self._open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text += data
+        if self._open[-1:] != ["script"]:
+            self.text += data
 
     def count(self, tag: str, css: str = "") -> int:
         return sum(t == tag and (not css or css in (a.get("class") or "").split()) for t, a in self.elements)
@@ -71,8 +73,8 @@ def test_every_number_and_plot_is_there(tmp_path: Path, run: Path) -> None:
     html = report(tmp_path / "r.html", run)
     page = Page(html)
     assert page.count("table", "heat") == 2
-    assert page.count("figure", "plot") == 4 + 5 + 6 * 5  # stages and All, subsets, histograms
-    assert page.count("polyline", "roc") == (4 + 5) * 6
+    assert page.count("figure", "plot") == 4 + 5 + 6 * 5 + 4 + 1  # ROC, histograms, intervals, by stage
+    assert page.count("polyline", "roc") == 2 * (4 + 5) * 6  # on either axis
     assert page.count("path", "member") == page.count("path", "non-member") == 6 * 5
     for row in evaluate([run])[0].rows:
         assert f'data-value="{row.auc.all}">{row.auc.all:.2f}</td>' in html
@@ -279,7 +281,7 @@ def test_labelled_texts_and_scores_that_are_all_missing(tmp_path: Path) -> None:
     gone = [score_line(f"r{i}", i % 2, None, missing="too short") for i in range(9)]
     scores = {"ppl": {"texts": scored}, "zlib": {"texts": gone}}
     page = Page(report(tmp_path / "r.html", write_run(tmp_path / "run", scores, **OWN_TEXTS)))
-    assert page.count("polyline") == 1
+    assert page.count("polyline", "roc") == 2
     assert page.text.count("too short") == 9
     assert "9 scores are missing" in page.text
 
@@ -320,7 +322,7 @@ def test_some_subsets_only(tmp_path: Path) -> None:
     page = Page(report(tmp_path / "r.html", write_run(tmp_path / "run", scores)))
     headings = [a.get("colspan") for t, a in page.elements if t == "th" and a.get("class") == "group"]
     assert headings == ["1", "1"]  # one subset column in either table: stages and All have no value
-    assert page.count("polyline") == 1
+    assert page.count("polyline", "roc") == 2
 
 
 def test_out_is_a_folder(tmp_path: Path, run: Path) -> None:

@@ -224,7 +224,8 @@ def test_the_page_and_the_file_show_the_budget(tmp_path: Path) -> None:
     write(run, "budget.json", budget())
     page = page_of(run)
     assert page.count("figure") == without.count("figure") + 1 and page.count("table", "budget") == 1
-    assert page.count("line", "whisker") == page.count("circle", "dot") == 4
+    for kind in (("line", "whisker"), ("circle", "dot")):
+        assert page.count(*kind) == without.count(*kind) + 4
     assert "0.60 ± 0.10" in page.text and "code: 1 members." in page.text
     assert {"Speeches", "Novel", "Code"} <= set(re.findall(r"[A-Z][a-z]+", page.text))
     file = write_budget_plot(run)
@@ -249,7 +250,7 @@ def test_markup_in_the_budget_is_text(tmp_path: Path) -> None:
 
 def test_a_bad_budget_ends_the_report(tmp_path: Path) -> None:
     run = write_run(tmp_path, random_scores(["ppl"]))
-    write(run, "budget.json", {"format": 1})
+    write(run, "budget.json", {"format": 2})
     with pytest.raises(DataError, match=r"budget\.json: field attack is missing"):
         write_report([run], run / "r.html")
     with pytest.raises(DataError, match=r"budget\.json"):
