@@ -150,7 +150,7 @@ for (const root of document.querySelectorAll(".records")) {
     const colour = () => {
       const values = view[measure.value];
       const low = new Set(view[measure.value === "term" ? "lowTerm" : "lowLogProb"]);
-      const scale = measure.value === "term" ? 5 : 10;
+      const scale = measure.value === "term" ? 6 : 14;
       spans.forEach((span, i) => {
         if (i === 0) return;
         span.style.setProperty("--heat", `${Math.round(Math.min(1, Math.max(0, -values[i - 1] / scale)) * 80)}%`);
