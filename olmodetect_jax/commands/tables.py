@@ -10,6 +10,7 @@ from olmodetect_jax.errors import DataError, UsageError, one_of
 from olmodetect_jax.evaluation.intervals import N_RESAMPLES, check_resamples
 from olmodetect_jax.evaluation.results import evaluate
 from olmodetect_jax.runtime.progress import progress
+from olmodetect_jax.tables.benchmark_tables import benchmark_tables
 from olmodetect_jax.tables.catalogue import NUMBERS, lacking
 from olmodetect_jax.tables.cross_stage_tables import cross_stage_tables
 from olmodetect_jax.tables.paper_table import PaperTable
@@ -68,7 +69,7 @@ def make_tables(
         raise UsageError(f"--against paper: these runs are of {study.tree.title}, of which nothing is published")
     compared = against is not None
     tables = [
-        *(_of_texts(verification, compared) if verification else ()),
+        *(benchmark_tables(verification, against_paper=compared) if verification else ()),
         *score_tables(study, against_paper=compared),
         *supervised_tables(study, against_paper=compared),
         *cross_stage_tables(study, against_paper=compared),
@@ -111,9 +112,3 @@ def _ranges(numbers: Sequence[int]) -> str:
             runs.append([n])
     words = ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
     return f"Table{'s' if len(numbers) > 1 else ''} {words}"
-
-
-def _of_texts(verification: Path, compared: bool) -> list[PaperTable]:
-    from olmodetect_jax.tables.benchmark_tables import benchmark_tables
-
-    return benchmark_tables(verification, against_paper=compared)

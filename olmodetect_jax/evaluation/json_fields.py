@@ -112,6 +112,18 @@ def read_fields(path: Path, version: int) -> Field | None:
     return Field(path, "", value)
 
 
+def read_plain(path: Path) -> Field:
+    """A file's object that has no `format`.
+
+    Raises:
+        DataError: there is no such file, or it is no JSON object.
+    """
+    try:
+        return Field(path, "", _object(path))
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+
+
 def read_object(path: Path, version: int) -> dict[str, Any]:
     """Parses a JSON object in which `format` is `version`; a number that is not finite is no JSON.
 
@@ -119,6 +131,13 @@ def read_object(path: Path, version: int) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         DataError: it cannot be read, is no JSON object, or has another format.
     """
+    value = _object(path)
+    if value.get("format") != version:
+        raise DataError(f"{path}: field format: this version reads {version}, got {value.get('format')!r}")
+    return value
+
+
+def _object(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
     except (FileNotFoundError, NotADirectoryError):
@@ -129,8 +148,6 @@ def read_object(path: Path, version: int) -> dict[str, Any]:
         raise DataError(f"{path}: not a JSON file: {error}") from None
     if not isinstance(value, dict):
         raise DataError(f"{path}: expected a JSON object, got {short(value)}")
-    if value.get("format") != version:
-        raise DataError(f"{path}: field format: this version reads {version}, got {value.get('format')!r}")
     require_unicode(value, str(path))
     return value
 

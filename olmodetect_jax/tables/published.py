@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 _FOLDER = Path(__file__).parents[1] / "evaluation" / "reference"
@@ -35,7 +36,15 @@ def published(name: str, column: str, **where: str) -> float | str | None:
         A number where it is one, words else; None for a dash or where the paper has no such row.
     """
     keys = tuple(sorted(where))
-    text = _index(name, column, keys).get(tuple(where[key] for key in keys), "")
+    return _value(_index(name, column, keys).get(tuple(where[key] for key in keys), ""))
+
+
+def find(name: str, column: str, wanted: Callable[[Mapping[str, str]], bool]) -> float | str | None:
+    """The value in the first row that is wanted; as `published` else."""
+    return _value(next((row[column] for row in _rows(name) if wanted(row)), ""))
+
+
+def _value(text: str) -> float | str | None:
     if not text:
         return None
     try:

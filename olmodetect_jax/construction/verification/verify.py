@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from olmodetect_jax.benchmark import tree_of
+from olmodetect_jax.benchmark import tree_entry, tree_of
 from olmodetect_jax.construction.verification.bag_of_words import FOLDS, Blind, blind, mean_blind
 from olmodetect_jax.construction.verification.data import Line, SubsetLines, read_lines
 from olmodetect_jax.construction.verification.leaks import Leak, leaks
@@ -29,6 +29,7 @@ class Verification:
 
     Attributes:
         title: of the benchmark.
+        tree: name of its tree, or the tree itself as `benchmark.yaml` holds it.
         groups: facts of each subset and of each domain with several, in the tree's order; matched, then shifted.
         blind: the blind baseline, by (id of a subset or domain, variant); those with too few texts are left out.
         overlap: by model size, by domain: overlap of the non-members.
@@ -38,6 +39,7 @@ class Verification:
     """
 
     title: str
+    tree: str | dict[str, Any]
     groups: tuple[GroupFacts, ...]
     blind: Mapping[tuple[str, str], Blind]
     overlap: Mapping[str, Mapping[str, OverlapSummary]]
@@ -92,7 +94,9 @@ def verify(
                 blinds[f"{domain} (domain)", variant] = mean_blind(known)
     matched = [s for s in subsets if s.variant == "matched"]
     measured = None if measure is None else _measured(matched, measure)
-    return Verification(tree.title, tuple(groups), blinds, _stored(matched), measured, tuple(found), tuple(notes))
+    return Verification(
+        tree.title, tree_entry(benchmark), tuple(groups), blinds, _stored(matched), measured, tuple(found), tuple(notes)
+    )
 
 
 def _facts(
