@@ -72,6 +72,10 @@ def test_the_tables_commands_run_in_order(tmp_path, monkeypatch):
         "BUILT": tmp_path / "built",
         "CORPUS": tmp_path / "trained_on",
         "INDEX": tmp_path / "index",
+        "TABLES": tmp_path / "tables",
+        "TREE": tmp_path / "tree",
+        "RELEASED": ROOT / "tests" / "golden" / "released_layout",
+        "RUNS": tmp_path / "released",
     }
     ran = []
     for command in commands():
@@ -99,6 +103,9 @@ def test_the_tables_commands_run_in_order(tmp_path, monkeypatch):
         "build",
         "verify",
         "index",
+        "tables",
+        "export-released",
+        "import-released",
     }
     assert (tmp_path / "report.html").is_file()
 
