@@ -48,6 +48,18 @@ class Subset:
         """Whether it has its own texts for each model size."""
         return "{" in self.folder + "".join(self.files)
 
+    def stands_for_domain(self, side: str, size_pairs: Mapping[str, str]) -> bool:
+        """Whether records of a side are of a representative file; of no side, where there is one file only, all are.
+
+        Args:
+            side: a record's.
+            size_pairs: the tree's.
+        """
+        if not side or len(self.files) == 1:
+            return True
+        names = {f.format(size=size, pair=pair) for f in self.representative for size, pair in size_pairs.items()}
+        return side in names
+
 
 @dataclass(frozen=True)
 class Tree:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from olmodetect_jax.attacks.base import Group, Score
+from olmodetect_jax.attacks.base import Score
 from olmodetect_jax.attacks.hyperparameters import Hyperparameters, checked, search_space
 from olmodetect_jax.attacks.registry import build_attacks
 from olmodetect_jax.attacks.rounds import run_jobs
@@ -30,13 +30,12 @@ from olmodetect_jax.commands.settings import generation_facts, settings_of
 from olmodetect_jax.commands.training_texts import training_digests, training_sets_of
 from olmodetect_jax.commands.tune import chosen_values, tune_attacks
 from olmodetect_jax.errors import OlmoDetectError
-from olmodetect_jax.evaluation.aggregate import aggregate, attack_domains, mean
+from olmodetect_jax.evaluation.aggregate import aggregate, attack_domains, is_representative, mean
 from olmodetect_jax.evaluation.metrics import ClassScores, auc
 from olmodetect_jax.evaluation.protocols import FILE_NAME
-from olmodetect_jax.evaluation.results import is_representative
 from olmodetect_jax.files import write_json
 from olmodetect_jax.protocol import PRESETS, Protocol, alternatives, attacks_of, load_protocol
-from olmodetect_jax.records import MEMBER, NON_MEMBER
+from olmodetect_jax.records import MEMBER, NON_MEMBER, Record
 
 # These bear on scores through tuning alone: the values are chosen anew under them.
 _TUNING_FIELDS = ("tuning_non_finite", "min_k_choice", "dc_pdd_tuning_text", "camia_tuning")
@@ -91,11 +90,21 @@ class _Comparison:
         return self._engines[score_dtype]
 
     def _over_all(self, attack: str, scores: Mapping[tuple[str, str], list[Score]], protocol: Protocol) -> float | None:
-        groups = self._groups
-        values = {name: _auc(group, scores[attack, name]) for name, group in groups.items() if (attack, name) in scores}
+        groups, alone = self._groups, is_representative(attack, protocol.lodo_subsets)
+        by_id = {s.id: s for s in self.tree.subsets}
+        values = {
+            name: _auc(
+                [
+                    (record, score)
+                    for record, score in zip(group.records, scores[attack, name], strict=True)
+                    if not alone or by_id[name].stands_for_domain(record.side, self.tree.size_pairs)
+                ]
+            )
+            for name, group in groups.items()
+            if (attack, name) in scores
+        }
         if len(groups) < len(self.tree.subsets):  # a run of some subsets has no All: their plain mean instead
             return mean(values.values())
-        alone = is_representative(attack, protocol.lodo_subsets)
         return aggregate(values, self.tree, domains=attack_domains(attack, self.tree), representative=alone).all
 
 
@@ -159,9 +168,9 @@ def compare_protocols(run: Path, *, mesh: str | None = None) -> None:
         )
 
 
-def _auc(group: Group, scores: Sequence[Score]) -> float | None:
+def _auc(scored: Sequence[tuple[Record, Score]]) -> float | None:
     by_label: dict[int | None, list[float]] = {MEMBER: [], NON_MEMBER: [], None: []}
-    for record, score in zip(group.records, scores, strict=True):
+    for record, score in scored:
         if score.missing is None:
             by_label[record.label].append(score.value)
     if not by_label[MEMBER] or not by_label[NON_MEMBER]:

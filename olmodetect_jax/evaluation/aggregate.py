@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from olmodetect_jax.attacks.self_critique import SelfCritique
-from olmodetect_jax.attacks.supervised import SUPERVISED_TITLES
+from olmodetect_jax.attacks.supervised import IN_DOMAIN, SUPERVISED_TITLES, parts_of
 from olmodetect_jax.benchmark import Tree
 
 # Method-Avg is a mean over unsupervised attacks. These learn from labels, see no model (the baseline), or exist to show
@@ -126,6 +126,17 @@ def aggregate(
             parts[s.stage][s.domain] = domain[s.domain]
     stage = {name: mean(inside.values()) for name, inside in parts.items()}
     return Aggregate(subset, domain, stage, mean(stage[name] for name, inside in parts.items() if inside))
+
+
+def is_representative(attack: str, lodo_subsets: str | None) -> bool:
+    """Whether one subset stands for each domain: Sup-CAMIA trained beyond its own domain, where the protocol says so.
+
+    Args:
+        attack: row id.
+        lodo_subsets: the protocol's field; None where a run has none.
+    """
+    row = parts_of(attack)
+    return lodo_subsets == "representative" and row is not None and row[0] == "sup_camia" and row[2] != IN_DOMAIN
 
 
 def model_avg(rows: Sequence[Aggregate]) -> Aggregate:

@@ -183,7 +183,7 @@ def scored(run: Run, attack: str, subset: str, label: int, together: bool = True
         label: the class.
         together: whether records of the same id, the two texts of a DPO prompt, are drawn together.
     """
-    lines = [s for s in run.scores[attack][subset] if s.label == label and s.value is not None]
+    lines = [s for s in run.lines(attack, subset) if s.label == label and s.value is not None]
     lines.sort(key=lambda s: (s.record_id, s.text_sha1))
     several = run.tree is not None and len(next(s.files for s in run.tree.subsets if s.id == subset)) > 1
     keys = tuple((s.record_id, s.text_sha1) for s in lines)

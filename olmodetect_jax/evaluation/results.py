@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from olmodetect_jax.attacks.base import LEFT_OUT
-from olmodetect_jax.attacks.supervised import IN_DOMAIN, parts_of
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.evaluation import metrics as m
 from olmodetect_jax.evaluation.aggregate import (
@@ -17,6 +16,7 @@ from olmodetect_jax.evaluation.aggregate import (
     Column,
     aggregate,
     attack_domains,
+    is_representative,
     method_avg,
     model_avg,
 )
@@ -168,17 +168,6 @@ def aggregate_of(run: Run, attack: str, values: Mapping[str, float | None]) -> A
     return aggregate(values, run.tree, domains=attack_domains(attack, run.tree), representative=alone)
 
 
-def is_representative(attack: str, lodo_subsets: str | None) -> bool:
-    """Whether one subset stands for each domain: Sup-CAMIA trained beyond its own domain, where the protocol says so.
-
-    Args:
-        attack: row id.
-        lodo_subsets: the protocol's field; None where a run has none.
-    """
-    row = parts_of(attack)
-    return lodo_subsets == "representative" and row is not None and row[0] == "sup_camia" and row[2] != IN_DOMAIN
-
-
 def _columns(run: Run) -> tuple[Column, ...]:
     if run.tree is None:
         return tuple(Column("subset", s, run.subset_title(s)) for s in run.subsets)
@@ -189,7 +178,7 @@ def _columns(run: Run) -> tuple[Column, ...]:
 
 
 def _subset_metrics(run: Run, attack: str, subset: str) -> SubsetMetrics:
-    lines = run.scores[attack][subset]
+    lines = run.lines(attack, subset)
     scored = [s for s in lines if s.value is not None]
     texts = [f"{s.label} {s.text_sha1}" for s in lines]
     counts: dict[str, Any] = {

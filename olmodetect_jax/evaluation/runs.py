@@ -13,7 +13,7 @@ from olmodetect_jax.attacks.generative import GENERATIVE
 from olmodetect_jax.attacks.supervised import MIA_TUNER_EPOCHS, parts_of
 from olmodetect_jax.benchmark import Tree, tree_from
 from olmodetect_jax.errors import DataError, UsageError
-from olmodetect_jax.evaluation.aggregate import attack_domains
+from olmodetect_jax.evaluation.aggregate import attack_domains, is_representative
 from olmodetect_jax.evaluation.json_fields import read_object, require_unicode, short
 from olmodetect_jax.evaluation.metrics import ClassScores, is_valid_score
 from olmodetect_jax.records import MEMBER, NON_MEMBER, read_jsonl
@@ -120,6 +120,15 @@ class Run:
         """Title of a subset."""
         return next((s.title for s in self.tree.subsets if s.id == subset), subset) if self.tree else "Texts"
 
+    def lines(self, attack: str, subset: str) -> tuple[Score, ...]:
+        """The score lines that count: all, or those of the files that stand for the domain where one leaf has to."""
+        lines = self.scores[attack][subset]
+        fields = self.manifest["protocol"]["fields"]
+        if self.tree is None or not is_representative(attack, fields.get("lodo_subsets")):
+            return lines
+        own = next(s for s in self.tree.subsets if s.id == subset)
+        return tuple(line for line in lines if own.stands_for_domain(line.side, self.tree.size_pairs))
+
     def class_scores(self, attack: str, subset: str) -> ClassScores:
         """The valid scores of both classes.
 
@@ -127,7 +136,7 @@ class Run:
             DataError: a class has no score; names attack and subset.
         """
         by_label: dict[int | None, list[float]] = {MEMBER: [], NON_MEMBER: [], None: []}
-        for score in self.scores[attack][subset]:
+        for score in self.lines(attack, subset):
             if score.value is not None:
                 by_label[score.label].append(score.value)
         return ClassScores(by_label[MEMBER], by_label[NON_MEMBER], f"{attack} on {subset}")  # type: ignore[arg-type]

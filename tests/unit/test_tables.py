@@ -18,7 +18,7 @@ from olmodetect_jax.evaluation.formatting import printable
 from olmodetect_jax.evaluation.results import mean_over_runs
 from olmodetect_jax.evaluation.runs import read_run
 from olmodetect_jax.evaluation.tables import notes, summary_columns
-from tests.run_folders import OWN_TEXTS, random_scores, score_line, write_run
+from tests.run_folders import MANIFEST, OWN_TEXTS, random_scores, score_line, write_run
 
 SIX = ("ppl", "zlib", "lower", "min_k", "min_k_plus_plus", "dc_pdd")
 LABELLED = [score_line("a", 1, 0.9), score_line("b", 1, 0.2), score_line("a", 0, 0.4), score_line("b", 0, 0.1)]
@@ -441,3 +441,20 @@ def test_no_manifest(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(b'{"format": "\xff"}')
     with pytest.raises(DataError, match=r"manifest\.json: not a JSON file"):
         read_run(tmp_path)
+
+
+def test_sup_camia_is_judged_by_the_representative_file_where_the_protocol_says_so(tmp_path: Path) -> None:
+    """Of DPO the chosen answers, as the released table is; under another protocol both."""
+    scores = random_scores(("sup_camia", "sup_camia_lodo"), tree="olmo2", n=6)
+    for subsets in scores.values():
+        for i, line in enumerate(subsets["dpo"]):
+            line["side"] = f"posttraining_dpo_1b_{('chosen', 'rejected')[i % 2]}"
+            line["score"] = float(line["label"] if i % 2 == 0 else 1 - line["label"])
+    benchmark = {"path": "/b", "tree": "olmo2"}
+    for choice, auc in (("representative", 1.0), ("all", 0.5)):
+        fields = {**MANIFEST["protocol"]["fields"], "lodo_subsets": choice}
+        protocol = {**MANIFEST["protocol"], "fields": fields}
+        result = one(write_run(tmp_path / choice, scores, benchmark=benchmark, protocol=protocol))
+        assert result.subsets["sup_camia"]["dpo"].auc == 0.5
+        assert result.subsets["sup_camia_lodo"]["dpo"].auc == auc
+        assert result.subsets["sup_camia_lodo"]["dpo"].n_member == (3 if choice == "representative" else 6)
