@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from olmodetect_jax.evaluation.comparisons import attack_pairs
 from olmodetect_jax.evaluation.intervals import N_RESAMPLES, Bootstrap, bootstrap, check_resamples
 from olmodetect_jax.evaluation.results import RunMetrics, evaluate
-from olmodetect_jax.evaluation.tables import write_tables
+from olmodetect_jax.evaluation.tables import write_pairs, write_tables
 from olmodetect_jax.runtime.progress import progress
 
 
@@ -31,4 +32,7 @@ def evaluate_runs(runs: Sequence[Path], n_resamples: int = N_RESAMPLES) -> tuple
             found = bootstrap(results, n_resamples=n_resamples, advance=advance)
     for i, (metrics, path) in enumerate(zip(results, runs, strict=True)):
         write_tables(metrics, path, found.runs[i] if found else None)
+        pairs = attack_pairs(metrics.rows, found.draws[i]) if found else ()
+        if pairs:
+            write_pairs(pairs, path / "tables" / "attack_pairs.csv")
     return results, found

@@ -11,7 +11,17 @@ import numpy as np
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.evaluation import metrics as m
 from olmodetect_jax.evaluation.aggregate import OUTSIDE_METHOD_AVG, mean
-from olmodetect_jax.evaluation.intervals import N_RESAMPLES, SEED, Draws, Interval, Scored, best, point, scored
+from olmodetect_jax.evaluation.intervals import (
+    N_RESAMPLES,
+    SEED,
+    Bootstrap,
+    Draws,
+    Interval,
+    Scored,
+    best,
+    point,
+    scored,
+)
 from olmodetect_jax.evaluation.metrics import ClassScores, Floats
 from olmodetect_jax.evaluation.resampling import Counts, resampled
 from olmodetect_jax.evaluation.results import METHOD_AVG, Row, RunMetrics
@@ -231,6 +241,11 @@ class Pair:
     interval_99: Interval
     p: float
     p_holm: float | None = None
+
+
+def models_comparison(results: Sequence[RunMetrics], found: Bootstrap) -> tuple[Pair, ...]:
+    """`size_pairs` of comparable runs; none for fewer than two, or runs that have no common mean."""
+    return size_pairs(results, found.draws) if found.mean else ()
 
 
 def size_pairs(results: Sequence[RunMetrics], draws: Sequence[Sequence[Row]]) -> tuple[Pair, ...]:

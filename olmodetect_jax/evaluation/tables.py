@@ -17,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from olmodetect_jax.evaluation.aggregate import Column
-from olmodetect_jax.evaluation.formatting import ABSENT, printable, two_decimals
+from olmodetect_jax.evaluation.comparisons import Pair, models_comparison
+from olmodetect_jax.evaluation.formatting import ABSENT, printable, signed, two_decimals
 from olmodetect_jax.evaluation.intervals import Bootstrap, Interval, RunIntervals
 from olmodetect_jax.evaluation.results import METHOD_AVG, Row, RunMetrics, mean_over_runs
 from olmodetect_jax.evaluation.runs import Run, Score
@@ -90,6 +91,17 @@ def _json(metrics: RunMetrics, intervals: RunIntervals | None) -> dict[str, Any]
     }
 
 
+def write_pairs(pairs: Sequence[Pair], path: Path) -> None:
+    """Writes compared pairs as CSV, unrounded: second minus first, the ends of its intervals, p, and p after Holm."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["first", "second", "difference", "low_95", "high_95", "low_99", "high_99", "p", "p_holm"])
+    for p in pairs:
+        ends = (p.interval.low, p.interval.high, p.interval_99.low, p.interval_99.high)
+        writer.writerow([p.first, p.second, p.difference, *ends, p.p, p.p_holm])
+    write_text(path, file.getvalue())
+
+
 def print_tables(metrics: Sequence[RunMetrics], found: Bootstrap | None, console: Console) -> None:
     """Prints each run's tables and what to know about its scores, then the mean over comparable runs.
 
@@ -114,6 +126,16 @@ def print_tables(metrics: Sequence[RunMetrics], found: Bootstrap | None, console
         supervised = mean_over_tables([result.supervised for result in metrics])
         if supervised:
             print_supervised(supervised, summary_columns(metrics[0]), console)
+        for pair in models_comparison(metrics, found) if found else ():
+            console.print(Text(_model_pair(pair)))
+
+
+def _model_pair(pair: Pair) -> str:
+    ends = pair.interval
+    return printable(
+        f"{pair.second} against {pair.first}: mean AUC over attacks {signed(pair.difference)} "
+        f"(95%: {ends.low:+.2f} to {ends.high:+.2f}; {pair.p:.3f} of the resamples are not above 0)"
+    )
 
 
 def summary_columns(metrics: RunMetrics) -> tuple[Column, ...]:

@@ -17,7 +17,7 @@ from olmodetect_jax.evaluation.formatting import ABSENT, share, two_decimals
 from olmodetect_jax.evaluation.intervals import Bootstrap, RunIntervals, bootstrap
 from olmodetect_jax.evaluation.metrics import LOW_FPR, RocCurve, roc_curve
 from olmodetect_jax.evaluation.protocols import read_protocols
-from olmodetect_jax.evaluation.results import METHOD_AVG, RunMetrics, evaluate, mean_over_runs
+from olmodetect_jax.evaluation.results import METHOD_AVG, Row, RunMetrics, evaluate, mean_over_runs
 from olmodetect_jax.evaluation.runs import Run
 from olmodetect_jax.evaluation.tables import caption, notes, summary_columns
 from olmodetect_jax.evaluation.texts import LABELS, TextTable
@@ -28,6 +28,7 @@ from olmodetect_jax.report.budget_plot import BudgetPlot, budget_plot
 from olmodetect_jax.report.cells import Cell
 from olmodetect_jax.report.heat import HeatTable, filled_groups, heat_tables, summary_map
 from olmodetect_jax.report.interval_plot import IntervalPlot, interval_plots, verdict
+from olmodetect_jax.report.pair_table import pair_table
 from olmodetect_jax.report.plots import Histogram, RocPlot, chance_on_log_axis, histogram, mean_curve, roc_line
 from olmodetect_jax.report.protocol_table import ProtocolTable, protocol_table
 from olmodetect_jax.report.records import records_json
@@ -100,6 +101,7 @@ class RunSection:
     overview: HeatTable | None
     intervals: tuple[IntervalPlot, ...]
     stages: TrendPlot | None
+    pairs: HeatTable | None
     tables: tuple[HeatTable, ...]
     mean_rocs: tuple[RocPlot, ...]
     subset_rocs: tuple[RocPlot, ...]
@@ -148,7 +150,8 @@ def render(results: Sequence[RunMetrics], found: Bootstrap, views: Sequence[Toke
         found: their intervals.
         views: of each, some records token by token.
     """
-    sections = [_section(r, i, v) for r, i, v in zip(results, found.runs, views, strict=True)]
+    given = zip(results, found.runs, found.draws, views, strict=True)
+    sections = [_section(*of) for of in given]
     return template("template.html.j2").render(
         sections=sections,
         comparison=_comparison(results),
@@ -162,7 +165,7 @@ def render(results: Sequence[RunMetrics], found: Bootstrap, views: Sequence[Toke
     )
 
 
-def _section(result: RunMetrics, intervals: RunIntervals, views: TokenViews) -> RunSection:
+def _section(result: RunMetrics, intervals: RunIntervals, draws: Sequence[Row], views: TokenViews) -> RunSection:
     run = result.run
     curves = {
         attack: {s: roc_curve(run.class_scores(attack, s)) for s, value in values.items() if value.auc is not None}
@@ -192,6 +195,7 @@ def _section(result: RunMetrics, intervals: RunIntervals, views: TokenViews) -> 
         overview=summary_map(result, intervals),
         intervals=interval_plots(result, intervals),
         stages=stage_trend(result),
+        pairs=pair_table(result.rows, draws),
         tables=heat_tables(result, intervals),
         mean_rocs=_rocs(result, means, curves),
         subset_rocs=_rocs(result, subsets, curves),

@@ -72,7 +72,7 @@ def run(tmp_path: Path) -> Path:
 def test_every_number_and_plot_is_there(tmp_path: Path, run: Path) -> None:
     html = report(tmp_path / "r.html", run)
     page = Page(html)
-    assert page.count("table", "heat") == 2
+    assert page.count("table", "heat") == 3  # AUC, TPR, differences
     assert page.count("figure", "plot") == 4 + 5 + 6 * 5 + 4 + 1  # ROC, histograms, intervals, by stage
     assert page.count("polyline", "roc") == 2 * (4 + 5) * 6  # on either axis
     assert page.count("path", "member") == page.count("path", "non-member") == 6 * 5

@@ -12,13 +12,14 @@ import pytest
 from olmodetect_jax import sample
 from olmodetect_jax.benchmark import SIZES, load_tree
 from olmodetect_jax.commands.token_views import token_views
-from olmodetect_jax.evaluation.comparisons import shift_effects
+from olmodetect_jax.evaluation.comparisons import attack_pairs, shift_effects
 from olmodetect_jax.evaluation.intervals import bootstrap
 from olmodetect_jax.evaluation.results import evaluate
 from olmodetect_jax.evaluation.runs import read_run
 from olmodetect_jax.records import read_records
 from olmodetect_jax.report import interval_plot, shift_plot, trend_plot
 from olmodetect_jax.report.heat import summary_map
+from olmodetect_jax.report.pair_table import pair_table
 from olmodetect_jax.report.plots import LOG_FROM, SIDE, roc_line
 from olmodetect_jax.report.records import embedded, records_json
 from olmodetect_jax.report.token_view import TokenView, TokenViews, lowest
@@ -112,6 +113,19 @@ def test_arrows_go_from_matched_to_shifted(tmp_path):
             assert (arrow.end > arrow.start) == (row.shifted[domain] > row.matched[domain])
             assert arrow.kind == {1: "up", 0: "none", -1: "down"}[row.domain[domain].interval.direction]
     assert shift_plot.shift_section(runs[:1], 60) is shift_plot.shift_section([], 60) is None
+
+
+def test_differences_are_both_ways_and_marked_where_holm_leaves_them(paper):
+    result, _ = paper
+    found = bootstrap([result], n_resamples=100)
+    table = pair_table(result.rows, found.draws[0])
+    assert table.headings == ("PPL", "Zlib") and [row[0] for row in table.rows] == ["PPL", "Zlib"]
+    (_, _, (own, there)), (_, _, (back, _)) = table.rows
+    assert own.value is None and there.value == -back.value
+    assert there.value == pytest.approx(result.rows[0].auc.all - result.rows[1].auc.all)
+    (pair,) = attack_pairs(result.rows, found.draws[0])
+    assert there.text.endswith("*") == back.text.endswith("*") == (pair.p_holm < 0.05)
+    assert pair_table(result.rows[:1], found.draws[0]) is None
 
 
 def test_the_logarithmic_curve_has_the_same_values():

@@ -276,7 +276,7 @@ def test_the_page_shows_gains_with_their_sign_and_side(tmp_path: Path) -> None:
     page = Page(html := (tmp_path / "r.html").read_text(encoding="utf-8"))
     write_report([run], tmp_path / "again.html")
     assert (tmp_path / "again.html").read_text(encoding="utf-8") == html
-    assert page.count("table", "settings") == 2 and page.count("table", "heat") == 4
+    assert page.count("table", "settings") == 2 and page.count("table", "heat") == 5
     for row in one(run).supervised.gains:
         value = row.gain(ALL)
         side, heat = ("high" if value > 0 else "low"), min(100, round(1000 * abs(value)))

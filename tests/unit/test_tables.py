@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from olmodetect_jax.attacks.base import TITLES
+from olmodetect_jax.commands.evaluate import evaluate_runs
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.evaluation import RunMetrics, evaluate, print_tables, write_tables
 from olmodetect_jax.evaluation.formatting import printable
@@ -458,3 +460,34 @@ def test_sup_camia_is_judged_by_the_representative_file_where_the_protocol_says_
         assert result.subsets["sup_camia"]["dpo"].auc == 0.5
         assert result.subsets["sup_camia_lodo"]["dpo"].auc == auc
         assert result.subsets["sup_camia_lodo"]["dpo"].n_member == (3 if choice == "representative" else 6)
+
+
+def test_evaluate_leaves_intervals_and_pairs(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", random_scores(("ppl", "zlib", "lower")))
+    results, found = evaluate_runs([run], 60)
+    lines = list(csv.DictReader((run / "tables" / "attack_pairs.csv").read_text().splitlines()))
+    assert [(x["first"], x["second"]) for x in lines] == [("PPL", "Zlib"), ("PPL", "Lower"), ("Zlib", "Lower")]
+    for x in lines:
+        assert float(x["low_99"]) <= float(x["low_95"]) <= float(x["high_95"]) <= float(x["high_99"])
+        assert float(x["p"]) <= float(x["p_holm"]) <= 1
+    rows = {
+        (x["attack"], x["group"]): x
+        for x in csv.DictReader((run / "tables" / "intervals.csv").read_text().splitlines())
+    }
+    ppl = rows["ppl", "all"]
+    assert float(ppl["auc_low"]) < float(ppl["auc"]) < float(ppl["auc_high"])
+    written = json.loads((run / "metrics.json").read_text())["intervals"]
+    assert written["auc"]["ppl"]["all"]["low"] == float(ppl["auc_low"]) == found.runs[0].auc["ppl"].all.low
+    assert evaluate_runs([run], 0)[1] is None
+    assert json.loads((run / "metrics.json").read_text())["intervals"] is None
+    assert results[0].rows[0].auc.all == float(ppl["auc"])
+
+
+def test_models_are_compared_where_they_have_a_mean(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / name, random_scores(("ppl", "zlib"), seed=i), model={"name": name})
+        for i, name in enumerate("ab")
+    ]
+    console = Console(file=io.StringIO(), width=80)
+    print_tables(*evaluate_runs(runs, 60), console)
+    assert re.search(r"b against a: mean AUC over attacks [+-]0\.\d\d", console.file.getvalue())
