@@ -329,9 +329,11 @@ def _text(value: Any) -> str:
 
 def _comparison(results: Sequence[RunMetrics]) -> Comparison | None:
     compared = [r for r in results if r.run.tree is not None]
+    # Shifted members are held against matched ones in their own plot, and some subsets have none.
+    compared = [r for r in compared if r.run.manifest["variant"] == "matched"] or compared
     if len(compared) < 2:
         return None
-    averages = {(row.id, row.title): row for row in mean_over_runs(results)}
+    averages = {(row.id, row.title): row for row in mean_over_runs(compared)}
     headings = [caption(r.run) for r in compared] + (["Mean"] if averages else [])
     own = [{(row.id, row.title): row for row in r.rows} for r in compared]
     lines = []

@@ -54,9 +54,10 @@ def stage_trend(result: RunMetrics) -> TrendPlot | None:
 
 
 def size_trends(results: Sequence[RunMetrics]) -> tuple[TrendPlot, ...]:
-    """AUC over All and over each stage by model size; none for fewer than two sizes of one benchmark and variant."""
-    sized = [r for r in results if r.run.manifest["model"].get("size") in SIZES and r.run.tree is not None]
-    kinds = {(r.run.tree.name, r.run.manifest["variant"], r.run.manifest["split"]) for r in sized if r.run.tree}
+    """AUC by model size over All and each stage, matched members; none for fewer than two sizes of one benchmark."""
+    matched = [r for r in results if r.run.tree is not None and r.run.manifest["variant"] == "matched"]
+    sized = [r for r in matched if r.run.manifest["model"].get("size") in SIZES]
+    kinds = {(r.run.tree.name, r.run.manifest["split"]) for r in sized if r.run.tree}
     by_size = {r.run.manifest["model"]["size"]: r for r in sized}
     if len(kinds) != 1 or len(by_size) < 2 or len(by_size) != len(sized):
         return ()

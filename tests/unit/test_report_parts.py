@@ -97,6 +97,8 @@ def test_lines_run_over_stages_and_sizes_and_break_where_a_value_is_missing(pape
     assert [text for _, text in plots[0].places] == ["1B", "7B", "13B", "32B"]
     xs = [x for x, _, _ in plots[0].lines[0].dots]
     assert xs == sorted(xs) == [x for x, _ in plots[0].places]
+    shifted = evaluate([papers_run(tmp_path, "1b", "shifted")])
+    assert trend_plot.size_trends([*runs, *shifted]) == plots
     assert trend_plot.size_trends(runs[:1]) == trend_plot.size_trends([runs[0], runs[0]]) == ()
     broken = trend_plot._plot("x", ["a", "b", "c"], [("PPL", [0.6, None, 0.7])])
     assert broken.lines[0].points.count("M") == 2 and len(broken.lines[0].dots) == 2
