@@ -10,7 +10,7 @@ from olmodetect_jax.errors import DataError, UsageError, one_of
 from olmodetect_jax.evaluation.intervals import N_RESAMPLES, check_resamples
 from olmodetect_jax.evaluation.results import evaluate
 from olmodetect_jax.runtime.progress import progress
-from olmodetect_jax.tables.benchmark_tables import benchmark_tables
+from olmodetect_jax.tables.benchmark_tables import benchmark_tables, member_copies
 from olmodetect_jax.tables.catalogue import NUMBERS, lacking
 from olmodetect_jax.tables.cross_stage_tables import cross_stage_tables
 from olmodetect_jax.tables.paper_table import PaperTable
@@ -72,7 +72,9 @@ def make_tables(
         *(benchmark_tables(verification, against_paper=compared) if verification else ()),
         *score_tables(study, against_paper=compared),
         *supervised_tables(study, against_paper=compared),
-        *cross_stage_tables(study, against_paper=compared),
+        *cross_stage_tables(
+            study, against_paper=compared, copies=member_copies(verification) if verification else None
+        ),
         *(shift_tables(study, against_paper=compared, n_resamples=n_resamples, seed=seed) if n_resamples else ()),
         *study_tables(study, against_paper=compared, seed=seed),
     ]

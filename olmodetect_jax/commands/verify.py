@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from olmodetect_jax.commands.index import open_any
+from olmodetect_jax.construction.index.base import NgramIndex
 from olmodetect_jax.construction.overlap import OverlapMeasure
-from olmodetect_jax.construction.verification.verify import Measure, Verification, verify
+from olmodetect_jax.construction.verification.copies import copies
+from olmodetect_jax.construction.verification.verify import Count, Measure, Verification, verify
 from olmodetect_jax.errors import UsageError
 from olmodetect_jax.files import write_json, write_text
 from olmodetect_jax.report.verification_page import Table, tables, write_page
@@ -40,7 +42,9 @@ def verify_benchmark(benchmark: Path, *, tokenizer: Path, out: Path | None, indi
         raise UsageError(f"--out {out}: is not a folder")
     used = Tokenizer(tokenizer)
     with progress("Verifying", 1, unit="benchmarks") as advance:
-        found = verify(benchmark, encode=used.bare_ids, measure=_measure(indices, used))
+        opened = {str(path): open_any(path, used, n=_N, memory_gb=_MEMORY_GB) for path in indices}
+        measure, count = (_measure(opened, used), _count(opened, used)) if opened else (None, None)
+        found = verify(benchmark, encode=used.bare_ids, measure=measure, count=count)
         advance(1)
     made = tables(found)
     write_json(out / FACTS, found.as_json())
@@ -52,10 +56,11 @@ def verify_benchmark(benchmark: Path, *, tokenizer: Path, out: Path | None, indi
     return "\n\n".join([*map(_text, made), _conclusion(found), f"{out / PAGE}: tables and plots"])
 
 
-def _measure(indices: Sequence[Path], tokenizer: Tokenizer) -> Measure | None:
-    if not indices:
-        return None
-    opened = {str(path): open_any(path, tokenizer, n=_N, memory_gb=_MEMORY_GB) for path in indices}
+def _count(opened: Mapping[str, NgramIndex], tokenizer: Tokenizer) -> Count:
+    return lambda texts: copies(tokenizer.bare_ids(texts), list(opened.values()), _N)
+
+
+def _measure(opened: Mapping[str, NgramIndex], tokenizer: Tokenizer) -> Measure:
     # A threshold above 1 gives no text up, so that each share is exact.
     overlap = OverlapMeasure(opened, {"all": dict.fromkeys(opened, 1)}, n=_N, threshold=2.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -74,6 +75,27 @@ def benchmark_tables(path: Path, *, against_paper: bool) -> list[PaperTable]:
         if own:
             tables += _statistics(own, tree, variant, number, against)
     return [*tables, *leak_tables(file, tree, against)]
+
+
+def member_copies(path: Path) -> dict[str, float]:
+    """Subset id to how often its members stand in the indices that a verification was given; empty without one.
+
+    A subset with texts for each size has the mean over them.
+
+    Raises:
+        DataError: the file is no such one; names field.
+    """
+    file = read_plain(path)
+    tree = tree_from(file["tree"].value, path)
+    found: dict[str, list[float]] = {}
+    fields = file["copies"].fields() if file["copies"].value is not None else {}
+    for name, field in fields.items():
+        own, _ = _split(name, {s.id: s.domain for s in tree.subsets}, field)
+        value = field.number()
+        if value is None:
+            raise field.error("a number")
+        found.setdefault(own, []).append(value)
+    return {name: math.fsum(values) / len(values) for name, values in found.items()}
 
 
 def _groups(file: Field, tree: Tree) -> list[Group]:

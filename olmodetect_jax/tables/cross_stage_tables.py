@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from olmodetect_jax.evaluation.aggregate import OUTSIDE_METHOD_AVG
 from olmodetect_jax.evaluation.cross_stage import CURATED, CrossStage, StageRow, cross_stage
-from olmodetect_jax.evaluation.formatting import ABSENT
 from olmodetect_jax.tables import names
 from olmodetect_jax.tables.paper_table import PaperTable, TableCell, TableRow, number_cell
 from olmodetect_jax.tables.published import published
@@ -13,12 +14,15 @@ from olmodetect_jax.tables.study import Study
 _CROSS_STAGE_SUPERVISED = ("sup_camia", "mia_tuner")
 
 
-def cross_stage_tables(study: Study, *, against_paper: bool) -> list[PaperTable]:
+def cross_stage_tables(
+    study: Study, *, against_paper: bool, copies: Mapping[str, float] | None = None
+) -> list[PaperTable]:
     """Both parts of Table 6; none of another benchmark, or where no attack has every subset.
 
     Args:
         study: the runs.
         against_paper: whether cells carry published values.
+        copies: subset id to how often its members stand in the training corpora, from a verification.
     """
     if not study.is_papers:
         return []
@@ -31,7 +35,7 @@ def cross_stage_tables(study: Study, *, against_paper: bool) -> list[PaperTable]
     if found is None:
         return []
     compared = against_paper and study.mean.paper == names.MODEL_AVG
-    return [_cross_stage_subsets(study, found, compared), _cross_stage_contrast(study, found, compared)]
+    return [_cross_stage_subsets(study, found, copies or {}, compared), _cross_stage_contrast(study, found, compared)]
 
 
 _ROWS = (("auc_all_mias", "All attacks"), ("auc_effective_mias", "Effective attacks"))
@@ -41,7 +45,7 @@ def _stage_rows(found: CrossStage) -> list[tuple[str, str, StageRow | None]]:
     return [(*_ROWS[0], found.everything), (*_ROWS[1], found.effective)]
 
 
-def _cross_stage_subsets(study: Study, found: CrossStage, against: bool) -> PaperTable:
+def _cross_stage_subsets(study: Study, found: CrossStage, copies: Mapping[str, float], against: bool) -> PaperTable:
     rows = []
     for key, title, row in _stage_rows(found):
         cells = []
@@ -50,13 +54,13 @@ def _cross_stage_subsets(study: Study, found: CrossStage, against: bool) -> Pape
             there = published("table06_cross_stage_subsets", "value", **where) if against else None
             cells.append(number_cell(row.subset[s.id] if row else None, _no_effective(row), published=there))
         rows.append(TableRow((title,), tuple(cells)))
-    copies = []
+    counted = []
     for s in study.tree.subsets:
         where = {"row": "dup_count", "subset": names.SUBSETS[s.id]}
-        there = published("table06_cross_stage_subsets", "value", **where)
-        reason = "copies of a text in the training corpora: counted with an index of them, not from scores"
-        copies.append(TableCell(None, ABSENT, there, None, reason))
-    rows.append(TableRow(("Copies in training",), tuple(copies)))
+        there = published("table06_cross_stage_subsets", "value", **where) if against else None
+        reason = "counted with an index of the training corpora: olmodetect verify --index, then --verification"
+        counted.append(number_cell(copies.get(s.id), reason, published=there))
+    rows.append(TableRow(("Copies in training",), tuple(counted)))
     heads = tuple((names.STAGES[s.stage], s.title) for s in study.tree.subsets)
     effective = ", ".join(study.title(a) for a in found.effective.attacks) if found.effective else "none"
     notes = (f"Effective, with a Model-Avg of 0.60 or more: {effective}.", "The paper's upper half is of older scores.")

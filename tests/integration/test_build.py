@@ -185,6 +185,8 @@ def test_the_built_benchmark_is_scored_and_verified(built, tmp_path, capsys):
     assert main(["evaluate", str(run)]) == 0
     out, index = tmp_path / "verified", built.with_name("benchmark.work") / "index-training"
     assert main(["verify", str(built), "--tokenizer", "sample", "--index", str(index), "--out", str(out)]) == 0
+    found = json.loads((out / "verification.json").read_text())["copies"]
+    assert found and all(n >= 1 for n in found.values())  # every member stands in what was trained on
     assert (out / "verification.html").is_file() and "mine, matched" in capsys.readouterr().out
     measured = json.loads((out / "verification.json").read_text())["measured"]["mine"]
     assert measured["members"]["mean"] == 1.0 and measured["non-members"]["mean"] < 0.2

@@ -11,7 +11,7 @@ from olmodetect_jax.benchmark import load_tree
 from olmodetect_jax.errors import DataError
 from olmodetect_jax.evaluation.aggregate import mean
 from olmodetect_jax.tables import names
-from olmodetect_jax.tables.benchmark_tables import benchmark_tables
+from olmodetect_jax.tables.benchmark_tables import benchmark_tables, member_copies
 from olmodetect_jax.tables.leak_tables import BENCHMARK_DOMAINS
 from olmodetect_jax.tables.published import listed, published
 
@@ -92,6 +92,7 @@ def file(tmp_path):
                    f"dpo_{size}": {**overlap(chosen=0.02), "subset_mean": {f"dpo_{size} chosen": 0.02}}}
             for size in names.SIZES
         },
+        "copies": {"dclm": 9.0, "sft_aya_1b-32b": 2.0, "sft_aya_7b-13b": 3.0},
         "measured": None, "leaks": [], "notes": [],
     }  # fmt: skip
     path = tmp_path / "verification.json"
@@ -162,6 +163,16 @@ def test_a_file_that_is_no_such_one(file, change, message):
     file.write_text(json.dumps(value))
     with pytest.raises(DataError, match=message):
         benchmark_tables(file, against_paper=True)
+
+
+def test_copies_of_members(file):
+    assert member_copies(file) == {"dclm": 9.0, "sft_aya": 2.5}
+    value = json.loads(file.read_text()) | {"copies": None}
+    file.write_text(json.dumps(value))
+    assert member_copies(file) == {}
+    file.write_text(json.dumps(value | {"copies": {"dclm": "many"}}))
+    with pytest.raises(DataError, match="field copies.dclm: expected a finite number"):
+        member_copies(file)
 
 
 def test_no_file(tmp_path):

@@ -15,6 +15,7 @@ from olmodetect_jax.benchmark import tree_of
 from olmodetect_jax.construction.jsd import divergence_of_texts
 from olmodetect_jax.construction.verification import bag_of_words
 from olmodetect_jax.construction.verification.bag_of_words import blind, in_order
+from olmodetect_jax.construction.verification.copies import copies
 from olmodetect_jax.construction.verification.data import read_lines
 from olmodetect_jax.construction.verification.leaks import leaks
 from olmodetect_jax.construction.verification.statistics import Spread, group_facts
@@ -432,3 +433,24 @@ def test_an_empty_folder_and_an_empty_class(tmp_path):
     write(root, lines_of(1), [])
     with pytest.raises(DataError, match="one: has no non-members"):
         verify(root, encode=encode)
+
+
+class Counted:
+    """An index of one corpus."""
+
+    asked_with, block, description = "ids", None, {}
+
+    def __init__(self, documents):
+        self.documents = documents
+
+    def count(self, queries):
+        n = queries.shape[1]
+        found = [tuple(d[i : i + n]) for d in self.documents for i in range(len(d) - n + 1)]
+        return np.array([found.count(tuple(q)) for q in queries.tolist()], np.int64)
+
+
+def test_a_text_stands_as_often_as_its_rarest_window():
+    text, short = np.arange(6, dtype=np.uint32), np.arange(2, dtype=np.uint32)
+    indices = [Counted([[0, 1, 2, 3, 4, 5], [9, 0, 1, 2, 3]]), Counted([[0, 1, 2, 3, 4, 5], [7, 8]])]
+    assert copies([text, short, text[:4], np.array([4, 5, 6, 7], np.uint32)], indices, 3) == [2, None, 3, 0]
+    assert copies([short], indices, 3) == [None]

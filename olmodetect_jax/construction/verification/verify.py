@@ -21,6 +21,7 @@ from olmodetect_jax.errors import DataError
 
 _SCORE = "_13-gram_overlap_score"
 Measure = Callable[[Sequence[str]], list[float]]
+Count = Callable[[Sequence[str]], list[int | None]]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Verification:
         groups: facts of each subset and of each domain with several, in the tree's order; matched, then shifted.
         blind: the blind baseline, by (id of a subset or domain, variant); those with too few texts are left out.
         overlap: by model size, by domain: overlap of the non-members.
+        copies: by subset: how often a member stands in the given indices, mean; None if none was given.
         measured: by domain: overlap of both classes with a given index; None if none was given.
         leaks: warnings.
         notes: what could not be computed, and why.
@@ -44,6 +46,7 @@ class Verification:
     blind: Mapping[tuple[str, str], Blind]
     overlap: Mapping[str, Mapping[str, OverlapSummary]]
     measured: Mapping[str, Mapping[str, OverlapSummary]] | None
+    copies: Mapping[str, float] | None
     leaks: tuple[Leak, ...]
     notes: tuple[str, ...]
 
@@ -62,6 +65,7 @@ def verify(
     *,
     encode: Callable[[Sequence[str]], list[np.ndarray]],
     measure: Measure | None = None,
+    count: Count | None = None,
     seed: int = 0,
 ) -> Verification:
     """Verifies a benchmark.
@@ -69,6 +73,7 @@ def verify(
     Args:
         benchmark: its folder.
         encode: texts to ids.
+        count: texts to how often each stands in an index; None for one too short to say.
         measure: texts to the share of their windows that occur in an index, to measure overlap anew.
         seed: of halves and folds.
 
@@ -94,8 +99,17 @@ def verify(
                 blinds[f"{domain} (domain)", variant] = mean_blind(known)
     matched = [s for s in subsets if s.variant == "matched"]
     measured = None if measure is None else _measured(matched, measure)
+    copies = None if count is None else _copies(matched, count)
     return Verification(
-        tree.title, tree_entry(benchmark), tuple(groups), blinds, _stored(matched), measured, tuple(found), tuple(notes)
+        tree.title,
+        tree_entry(benchmark),
+        tuple(groups),
+        blinds,
+        _stored(matched),
+        measured,
+        copies,
+        tuple(found),
+        tuple(notes),
     )
 
 
@@ -144,6 +158,16 @@ def _scores(line: Line) -> Iterable[tuple[str, str, float]]:
                 raise DataError(f"{line.where}: {name} is {value!r}; expected a number")
             size, _, field = name.removesuffix(_SCORE).partition("_")
             yield size, field, float(value)
+
+
+def _copies(subsets: Sequence[SubsetLines], count: Count) -> dict[str, float]:
+    """Mean over the members of each subset that are long enough; a subset without one has none."""
+    found = {}
+    for subset in subsets:
+        known = [n for n in count([line.own_text for line in subset.members]) if n is not None]
+        if known:
+            found[subset.id] = float(np.mean(known))
+    return found
 
 
 def _measured(subsets: Sequence[SubsetLines], measure: Measure) -> dict[str, dict[str, OverlapSummary]]:
