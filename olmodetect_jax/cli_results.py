@@ -99,6 +99,9 @@ def import_released(
     reading: Annotated[
         str, typer.Option(help="as_stored: all, as the published numbers do; current: one a record of the benchmark.")
     ] = "as_stored",
+    em_mia: Annotated[
+        str, typer.Option(help="published: the best of four on the test labels; dev: chosen on development texts.")
+    ] = "published",
 ) -> None:
     """Make run folders of the scores that the benchmark's authors released.
 
@@ -106,7 +109,7 @@ def import_released(
     """
     from olmodetect_jax.commands.released import import_released as run
 
-    runs = run(tree, out, benchmark=benchmark, reading=reading)
+    runs = run(tree, out, benchmark=benchmark, reading=reading, em_mia=em_mia)
     print(f"{out}: {len(runs)} runs; next: olmodetect tables {' '.join(map(str, runs))} --against paper")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from olmodetect_jax.errors import DataError
+from olmodetect_jax.errors import DataError, UsageError
 from olmodetect_jax.evaluation.metrics import is_valid_score
 from olmodetect_jax.records import MEMBER, NON_MEMBER
 from olmodetect_jax.released.files import read_object
@@ -63,3 +63,28 @@ def _sample(path: Path, i: int, sample: Any) -> tuple[int, int, tuple[float, ...
     if not isinstance(final, dict) or not all(is_valid_score(final.get(name)) for name in INITS):
         raise DataError(f"{where}.final_scores: expected a finite number for each of {', '.join(INITS)}")
     return label, index, tuple(float(final[name]) for name in INITS)
+
+
+def read_dev_picks(root: Path) -> dict[str, int]:
+    """Which base score did best on the development split, by model size: its place in `layout.INITS`.
+
+    Args:
+        root: of the released tree.
+
+    Raises:
+        UsageError: the tree does not hold the file that says so.
+        DataError: it says so of no size, or names no base score.
+    """
+    path = root / "analysis" / "logs" / "emmia_dev_select.json"
+    if not path.is_file():
+        raise UsageError(f"--em-mia dev: {path}, which says what was chosen on development texts, is not there")
+    selection = read_object(path).get("selection")
+    if not isinstance(selection, dict) or not selection:
+        raise DataError(f"{path}: field selection: expected an object by model size")
+    picks = {}
+    for size, found in selection.items():
+        pick = found.get("matched_dev_pick") if isinstance(found, dict) else None
+        if pick not in INITS:
+            raise DataError(f"{path}: field selection.{size}.matched_dev_pick: expected one of {', '.join(INITS)}")
+        picks[size.lower()] = INITS.index(pick)
+    return picks

@@ -28,7 +28,14 @@ Leaf = Mapping[tuple[int, str], Sequence[Scored]]  # by (label, side)
 
 
 def write_runs(
-    released: Mapping[str, Released], tree: Tree, out: Path, *, source: Path, benchmark: Path | None, reading: str
+    released: Mapping[str, Released],
+    tree: Tree,
+    out: Path,
+    *,
+    source: Path,
+    benchmark: Path | None,
+    reading: str,
+    dev_picks: Mapping[str, int] | None = None,
 ) -> list[Path]:
     """Writes a run folder a model and variant that has a subset with both classes.
 
@@ -39,12 +46,14 @@ def write_runs(
         source: the tree they are from, for the manifest.
         benchmark: the benchmark they were joined to.
         reading: as of `read_released`.
+        dev_picks: by model size, the base score that EMMIA starts from; None for the best of four on the test labels,
+            as published.
 
     Returns:
         The folders.
 
     Raises:
-        DataError: a folder is there already, or no leaf has both classes.
+        DataError: a folder is there already, no leaf has both classes, or a size has no pick.
     """
     written = []
     for of in released.values():
@@ -54,8 +63,11 @@ def write_runs(
                 folder = out / f"{of.model}-{variant}"
                 if folder.exists():
                     raise DataError(f"{folder}: is there already; choose another --out, or remove it")
-                _write(folder, leaves)
-                manifest = _manifest(of, tree, variant, leaves, source, benchmark, reading)
+                if dev_picks is not None and of.size not in dev_picks and any(row == "em_mia" for row, _ in leaves):
+                    raise DataError(f"{source}: nothing was chosen on development texts for {of.model}")
+                _write(folder, leaves, None if dev_picks is None else dev_picks.get(of.size or ""))
+                choice = {} if dev_picks is None else {"em_mia_choice": "dev"}
+                manifest = _manifest(of, tree, variant, leaves, source, benchmark, reading, choice)
                 write_json(folder / "manifest.json", manifest)  # last: an unfinished folder is no run
                 written.append(folder)
     if not written:
@@ -74,11 +86,11 @@ def _leaves(of: Released, tree: Tree, variant: str) -> dict[tuple[str, str], Lea
     return found
 
 
-def _write(folder: Path, leaves: Mapping[tuple[str, str], Leaf]) -> None:
+def _write(folder: Path, leaves: Mapping[tuple[str, str], Leaf], pick: int | None) -> None:
     for (row, subset), leaf in leaves.items():
-        base = best_base(leaf) if row == "em_mia" else None
+        base = (best_base(leaf) if pick is None else pick) if row == "em_mia" else None
         lines = [
-            _line(scored, label, side, base)
+            _line(scored, label, side, base, chosen_on_dev=pick is not None)
             for (label, side), column in sorted(leaf.items(), key=lambda item: (-item[0][0], item[0][1]))
             for scored in column
         ]
@@ -97,7 +109,7 @@ def best_base(leaf: Leaf) -> int:
     return int(np.argmax(aucs))
 
 
-def _line(scored: Scored, label: int, side: str, base: int | None) -> dict[str, Any]:
+def _line(scored: Scored, label: int, side: str, base: int | None, *, chosen_on_dev: bool) -> dict[str, Any]:
     line: dict[str, Any] = {
         "record_id": scored.record_id,
         "text_sha1": scored.key,
@@ -111,7 +123,9 @@ def _line(scored: Scored, label: int, side: str, base: int | None) -> dict[str, 
         line["missing"] = scored.missing
     if scored.fill:
         line["note"] = f"filled in later ({scored.fill})"
-    if base is not None:
+    if base is not None and chosen_on_dev:
+        line["note"] = f"from the base score {INITS[base]}, chosen on development texts"
+    elif base is not None:
         line["note"] = f"from the base score {INITS[base]}, the best of four on these very labels"
         line |= dict(zip(FROM, scored.choices, strict=True))
     if scored.base is not None:
@@ -127,8 +141,9 @@ def _manifest(
     source: Path,
     benchmark: Path | None,
     reading: str,
+    changes: Mapping[str, str],
 ) -> dict[str, Any]:
-    protocol = load_protocol("release")
+    protocol = load_protocol("release", changes)
     attacks = list(dict.fromkeys(row for row, _ in leaves))
     subsets = [s.id for s in tree.subsets if any(s.id == name for _, name in leaves)]
     domains = {s.id: s.domain for s in tree.subsets}

@@ -205,6 +205,28 @@ def test_records_are_known_by_the_benchmark_where_it_is_there(tmp_path, imported
     assert evaluate_run(bare).subsets["dcq"]["rlvr_cot-math"].auc == imported.subsets["dcq"]["rlvr_cot-math"].auc
 
 
+def test_emmia_by_the_development_choice(tmp_path):
+    tree, _ = copy(tmp_path)
+    with pytest.raises(UsageError, match="emmia_dev_select.json, which says what was chosen"):
+        import_released(tree, tmp_path / "runs", em_mia="dev")
+    file = tree / "analysis" / "logs" / "emmia_dev_select.json"
+    file.parent.mkdir(parents=True)
+    picks = {"1b": {"matched_dev_pick": "minkpp"}, "7b": {"matched_dev_pick": "loss"}}
+    file.write_text(json.dumps({"selection": picks}))
+    (run,) = import_released(tree, tmp_path / "runs", em_mia="dev")
+    result = evaluate_run(read_run(run))
+    expected = MAIN["emmia"]["per_init"]["minkpp"]
+    assert result.subsets["em_mia"]["rlvr_cot-math"].auc == pytest.approx(expected["auc"])
+    assert next(row.title for row in result.rows if row.id == "em_mia") == "EMMIA"
+    assert not any(s.choices for s in result.run.scores["em_mia"]["rlvr_cot-math"])
+    file.write_text(json.dumps({"selection": {"7b": {"matched_dev_pick": "loss"}}}))
+    with pytest.raises(DataError, match="nothing was chosen on development texts for OLMo2-1B-Instruct"):
+        import_released(tree, tmp_path / "others", em_mia="dev")
+    file.write_text(json.dumps({"selection": {"1b": {"matched_dev_pick": "best"}}}))
+    with pytest.raises(DataError, match="selection.1b.matched_dev_pick: expected one of loss"):
+        import_released(tree, tmp_path / "others", em_mia="dev")
+
+
 def copy(tmp_path):
     shutil.copytree(ROOT, tmp_path / "tree")
     return tmp_path / "tree", tmp_path / "tree" / "results" / MAIN["member_dir"] / MODEL
