@@ -10,6 +10,7 @@ import typer
 from olmodetect_jax.commands.words import ids
 
 Runs = Annotated[list[Path], typer.Argument(help="Run folders of `olmodetect score`.")]
+Against = Annotated[str | None, typer.Option(help="paper: hold each value against the published one.")]
 Resamples = Annotated[int, typer.Option("--bootstrap", help="Resamples for 95% intervals; 0 for none.")]
 
 
@@ -32,6 +33,7 @@ def report(
     compare_protocols: Annotated[
         bool, typer.Option("--compare-protocols", help="Repeat each run with one protocol field changed at a time.")
     ] = False,
+    against: Against = None,
     mesh: Annotated[str | None, typer.Option(help="data=N,fsdp=N,tensor=N; all devices on data if left out.")] = None,
 ) -> None:
     """One HTML page: which attack works where, how sure that is, and single records token by token.
@@ -51,7 +53,7 @@ def report(
         for run in runs:
             compare(run, mesh=mesh)
             print_protocols(read_protocols(run), Console())
-    report_runs(runs, out)
+    report_runs(runs, out, against=against)
     print(f"report: {out}")
 
 
@@ -61,7 +63,7 @@ def tables(
     verification: Annotated[
         Path | None, typer.Option(help="The verification.json of `olmodetect verify`, for tables of the texts.")
     ] = None,
-    against: Annotated[str | None, typer.Option(help="paper: hold each cell against the published one.")] = None,
+    against: Against = None,
     only: Annotated[str | None, typer.Option(help="Numbers of tables separated by commas; all if left out.")] = None,
     n_resamples: Resamples = 2000,
     seed: Annotated[int, typer.Option(help="Of the resamples and draws.")] = 0,

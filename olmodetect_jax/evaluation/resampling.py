@@ -54,7 +54,7 @@ class Population:
             block = counts[start : start + step]
             chosen = generator.integers(0, n, block.shape) + n * np.arange(len(block))[:, None]
             block[:] = np.bincount(chosen.ravel(), minlength=block.size).reshape(block.shape)
-        return counts[:, self.clusters]
+        return counts if n == len(self.clusters) else counts[:, self.clusters]
 
 
 def counts_of(indices: Sequence[Sequence[int]], n: int) -> Counts:

@@ -31,6 +31,7 @@ from olmodetect_jax.report.interval_plot import IntervalPlot, interval_plots, ve
 from olmodetect_jax.report.pair_table import pair_table
 from olmodetect_jax.report.plots import Histogram, RocPlot, chance_on_log_axis, histogram, mean_curve, roc_line
 from olmodetect_jax.report.protocol_table import ProtocolTable, protocol_table
+from olmodetect_jax.report.published import PublishedTable, published_tables
 from olmodetect_jax.report.records import records_json
 from olmodetect_jax.report.shift_plot import shift_section
 from olmodetect_jax.report.supervised_table import SupervisedSection, supervised_section
@@ -122,13 +123,20 @@ class RunSection:
     manifest: tuple[tuple[str, str], ...]
 
 
-def write_report(run_paths: Sequence[Path], out: Path, *, views_of: Callable[[Run], TokenViews] | None = None) -> None:
+def write_report(
+    run_paths: Sequence[Path],
+    out: Path,
+    *,
+    views_of: Callable[[Run], TokenViews] | None = None,
+    against_paper: bool = False,
+) -> None:
     """Writes one page about one or more runs; the same runs give the same bytes.
 
     Args:
         run_paths: run folders.
         out: the HTML file to write.
         views_of: finds the records of a run that are shown token by token; None for none.
+        against_paper: whether the AUC and TPR by stage are held against the published ones.
 
     Raises:
         UsageError: `out` is a folder.
@@ -139,16 +147,23 @@ def write_report(run_paths: Sequence[Path], out: Path, *, views_of: Callable[[Ru
     results = evaluate(run_paths)
     found = bootstrap(results)
     views = [views_of(r.run) if views_of else TokenViews((), "they were not asked for") for r in results]
-    write_text(out, render(results, found, views))
+    published = published_tables(results, found.n_resamples) if against_paper else ()
+    write_text(out, render(results, found, views, published))
 
 
-def render(results: Sequence[RunMetrics], found: Bootstrap, views: Sequence[TokenViews]) -> str:
+def render(
+    results: Sequence[RunMetrics],
+    found: Bootstrap,
+    views: Sequence[TokenViews],
+    published: Sequence[PublishedTable] = (),
+) -> str:
     """The page of evaluated runs.
 
     Args:
         results: of the runs.
         found: their intervals.
         views: of each, some records token by token.
+        published: tables held against the paper's.
     """
     given = zip(results, found.runs, found.draws, views, strict=True)
     sections = [_section(*of) for of in given]
@@ -157,6 +172,7 @@ def render(results: Sequence[RunMetrics], found: Bootstrap, views: Sequence[Toke
         comparison=_comparison(results),
         sizes=size_trends(results),
         shift=shift_section(results, found.n_resamples),
+        published=published,
         chance_on_log_axis=chance_on_log_axis(),
         n_resamples=found.n_resamples,
         seed=found.seed,

@@ -31,7 +31,7 @@ ALLOWED = {
     "evaluation": DATA | {"attacks"},
     "tables": DATA | {"attacks", "evaluation", "construction"},
     "released": DATA | {"attacks", "evaluation"},
-    "report": DATA | {"attacks", "evaluation", "construction"},
+    "report": DATA | {"attacks", "evaluation", "construction", "tables"},
     "runtime": BASE,
     "models": BASE,
     "scoring": BASE | {"requests", "training", "models", "runtime"},

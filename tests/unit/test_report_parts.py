@@ -12,6 +12,7 @@ import pytest
 from olmodetect_jax import sample
 from olmodetect_jax.benchmark import SIZES, load_tree
 from olmodetect_jax.commands.token_views import token_views
+from olmodetect_jax.errors import UsageError
 from olmodetect_jax.evaluation.comparisons import attack_pairs, shift_effects
 from olmodetect_jax.evaluation.intervals import bootstrap
 from olmodetect_jax.evaluation.results import evaluate
@@ -252,3 +253,18 @@ def test_a_page_says_why_it_has_no_tokens(tmp_path):
     report_runs([run], tmp_path / "r.html")
     html = Path(tmp_path / "r.html").read_text(encoding="utf-8")
     assert re.search(r'"noTokens":"[^"]*(no such|not found)', html)
+
+
+def test_a_page_against_the_paper(tmp_path):
+    from olmodetect_jax.commands.report import report_runs
+
+    report_runs([papers_run(tmp_path, "1b", attacks=("ppl",))], tmp_path / "r.html", against="paper")
+    html = (tmp_path / "r.html").read_text(encoding="utf-8")
+    cells = re.findall(r'<td class="(inside|outside)">(0\.\d\d) \((0\.\d\d) [+-]?0\.\d\d [✓✗]\)</td>', html)
+    assert [published for _, _, published in cells] == ["0.54", "0.64", "0.61", "0.60", *[c[2] for c in cells[4:]]]
+    assert len(cells) == 8  # AUC and TPR by stage and All
+    other = write_run(tmp_path / "other", random_scores(("ppl",)))
+    with pytest.raises(UsageError, match="--against paper: these runs are of"):
+        report_runs([other], tmp_path / "r.html", against="paper")
+    with pytest.raises(UsageError, match="--against"):
+        report_runs([other], tmp_path / "r.html", against="others")
