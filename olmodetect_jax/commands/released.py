@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from olmodetect_jax.benchmark import load_tree, tree_of
-from olmodetect_jax.errors import one_of
+from olmodetect_jax.errors import UsageError, one_of
 from olmodetect_jax.evaluation.runs import read_run
 from olmodetect_jax.released.emmia import read_dev_picks
 from olmodetect_jax.released.exporting import export_run
@@ -36,6 +36,8 @@ def import_released(
     """
     if reading not in READINGS:
         raise one_of("--reading", reading, READINGS)
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out}: is not a folder")
     if em_mia not in ("published", "dev"):
         raise one_of("--em-mia", em_mia, ["published", "dev"])
     tree = tree_of(benchmark) if benchmark else load_tree("olmo2")

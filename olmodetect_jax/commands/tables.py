@@ -57,9 +57,15 @@ def make_tables(
     if resample not in ("prompts", "texts"):
         raise one_of("--resample", resample, ["prompts", "texts"])
     wanted = None if only is None else {_number(word) for word in only}
+    if wanted == set():
+        raise UsageError("--only names no table; leave it out for all")
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out}: is not a folder")
     if n_resamples:
         check_resamples(n_resamples)
     results = evaluate(runs)
+    of_texts = benchmark_tables(verification, against_paper=against is not None) if verification else []
+    copies = member_copies(verification) if verification else None
     steps = len({s for r in results for s in r.run.subsets}) if n_resamples else 0
     with progress("Bootstrap", steps, unit="subsets") as advance:
         study = study_of(
@@ -69,12 +75,10 @@ def make_tables(
         raise UsageError(f"--against paper: these runs are of {study.tree.title}, of which nothing is published")
     compared = against is not None
     tables = [
-        *(benchmark_tables(verification, against_paper=compared) if verification else ()),
+        *of_texts,
         *score_tables(study, against_paper=compared),
         *supervised_tables(study, against_paper=compared),
-        *cross_stage_tables(
-            study, against_paper=compared, copies=member_copies(verification) if verification else None
-        ),
+        *cross_stage_tables(study, against_paper=compared, copies=copies),
         *(shift_tables(study, against_paper=compared, n_resamples=n_resamples, seed=seed) if n_resamples else ()),
         *study_tables(study, against_paper=compared, seed=seed),
     ]

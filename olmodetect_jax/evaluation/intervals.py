@@ -21,15 +21,18 @@ from olmodetect_jax.evaluation.runs import Run, Score
 from olmodetect_jax.records import MEMBER, NON_MEMBER
 
 N_RESAMPLES = 2000
+MOST_RESAMPLES = 100_000
 SEED = 0
 
 
 def check_resamples(n_resamples: int) -> int:
-    """A number of resamples that has 95% intervals.
+    """A number of resamples that has 95% intervals and fits the memory.
 
     Raises:
-        UsageError: it is below 40.
+        UsageError: it is below 40 or above `MOST_RESAMPLES`.
     """
+    if n_resamples > MOST_RESAMPLES:
+        raise UsageError(f"--bootstrap {n_resamples}: at most {MOST_RESAMPLES}")
     if n_resamples < 40:
         raise UsageError(f"--bootstrap {n_resamples}: a 95% interval needs at least 40 resamples; the paper took 2000")
     return n_resamples

@@ -10,7 +10,7 @@ from olmodetect_jax.errors import DataError, UsageError
 from olmodetect_jax.evaluation.metrics import is_valid_score
 from olmodetect_jax.records import MEMBER, NON_MEMBER
 from olmodetect_jax.released.files import read_object
-from olmodetect_jax.released.layout import INITS
+from olmodetect_jax.released.layout import INITS, folder_name
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ def read_emmia(path: Path) -> EmmiaFile:
         if len(sides[label]) != n:
             raise DataError(f"{path}: {len(sides[label])} samples with label {label}, {n} are announced")
     member, non_member = (tuple(sides[label][i] for i in sorted(sides[label])) for label in (MEMBER, NON_MEMBER))
-    return EmmiaFile(model.rstrip("/").rsplit("/", 1)[-1], member, non_member)
+    name = folder_name(model.rstrip("/").rsplit("/", 1)[-1], str(path))
+    return EmmiaFile(name, member, non_member)
 
 
 def _sample(path: Path, i: int, sample: Any) -> tuple[int, int, tuple[float, ...]]:

@@ -27,6 +27,7 @@ from olmodetect_jax.released.layout import (
     WITHOUT_HASH,
     Side,
     emmia_tags,
+    folder_name,
     rows_of,
     sides,
 )
@@ -54,6 +55,9 @@ def export_run(run: Run, out: Path, *, shape: str = "B") -> tuple[list[Path], li
     if run.tree is None or run.manifest["split"] != "test":
         raise UsageError(f"{run.path}: the released layout holds runs on the test split of a benchmark")
     size, left = run.manifest["model"].get("size"), []
+    folder_name(run.model, str(run.path / "manifest.json"))
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out}: is not a folder")
     by_place = {
         (s.subset, s.label, s.side): (folder, s)
         for (folder, own), s in sides(run.tree).items()

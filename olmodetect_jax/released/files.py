@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from olmodetect_jax.errors import DataError
+from olmodetect_jax.evaluation.json_fields import require_unicode
 from olmodetect_jax.evaluation.metrics import is_valid_score
 from olmodetect_jax.records import read_jsonl
 
@@ -91,6 +92,7 @@ def read_object(path: Path) -> dict[str, Any]:
         raise DataError(f"{path}: not a JSON file: {error}") from None
     if not isinstance(value, dict):
         raise DataError(f"{path}: expected a JSON object, got {type(value).__name__}")
+    require_unicode(value, str(path))
     return value
 
 

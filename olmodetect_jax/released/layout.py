@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 from olmodetect_jax.attacks.em_mia import BASES
 from olmodetect_jax.attacks.supervised import LODO, row_id
 from olmodetect_jax.benchmark import SIZES, VARIANTS, Tree
+from olmodetect_jax.errors import DataError
 from olmodetect_jax.records import MEMBER, NON_MEMBER
 
+_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]*")
 RESULTS, RESULTS_LODO, EMMIA = "results", "results_lodo", "emmia"
 PAIR = "pair"  # side of the DPO files that hold a score a prompt
 
@@ -93,6 +96,21 @@ def side_of(tree: Tree, folder: str, size: str | None) -> Side | None:
     """Whose a side folder's scores of a model of a size are; None for a folder of no subset, or of another size."""
     known = sides(tree)
     return known.get((folder, None)) or (known.get((folder, size)) if size else None)
+
+
+def folder_name(model: str, where: str) -> str:
+    """A model's name, which becomes a folder's.
+
+    Args:
+        model: the name.
+        where: what holds it, for the message.
+
+    Raises:
+        DataError: it could lead out of its folder.
+    """
+    if not _NAME.fullmatch(model):
+        raise DataError(f"{where}: model {model!a}: expected letters, digits and . _ + - only, the first no dot")
+    return model
 
 
 def rows_of(stem: str, *, lodo: bool) -> dict[str, str]:

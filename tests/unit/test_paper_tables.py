@@ -247,6 +247,8 @@ def test_a_subset_of_the_benchmark_has_its_cells_and_refuses_the_rest(tmp_path):
         ({}, {"against": "papers"}, "--against: unknown value 'papers'|--against"),
         ({}, {"resample": "pairs"}, "--resample"),
         ({}, {"n_resamples": 7}, "--bootstrap 7"),
+        ({}, {"n_resamples": 10**9}, "--bootstrap 1000000000: at most 100000"),
+        ({}, {"only": []}, "--only names no table"),
         ({"split": "dev"}, {}, "on the test split, not on dev"),
         ({"variant": "shifted"}, {}, "no run on matched members"),
     ],
@@ -255,6 +257,12 @@ def test_wrong_usage(tmp_path, changes, options, words):
     run = write_run(tmp_path / "run", random_scores(("ppl",)), **changes)
     with pytest.raises(UsageError, match=words):
         make_tables([run], tmp_path / "out", **{"n_resamples": 0} | options)
+
+
+def test_a_file_is_no_folder_to_write_to(tmp_path):
+    run = write_run(tmp_path / "run", random_scores(("ppl",)))
+    with pytest.raises(UsageError, match="manifest.json: is not a folder"):
+        make_tables([run], run / "manifest.json", n_resamples=0)
 
 
 def test_runs_that_do_not_go_together(tmp_path):

@@ -374,3 +374,32 @@ def test_models_are_apart(tmp_path):
     found = read_released(tree, TREE)
     assert set(found) == {MODEL, "Llama-3.1-Tulu-3-8B"} and found["Llama-3.1-Tulu-3-8B"].size is None
     assert len(import_released(tree, tmp_path / "runs")) == 2
+
+
+def test_names_that_lead_out_of_their_folder_are_refused(tmp_path):
+    tree, _ = copy(tmp_path)
+    file = tree / MAIN["emmia"]["file"]
+    value = json.loads(file.read_text())
+    for name in ("../..", "x/..", "a\x00b", ".hidden", "a b"):
+        file.write_text(json.dumps(value | {"model_path": name}))
+        with pytest.raises(DataError, match="expected letters, digits"):
+            import_released(tree, tmp_path / "runs")
+    run = write_run(tmp_path / "run", random_scores(("ppl",)), model={"name": "../../out"})
+    with pytest.raises(DataError, match="expected letters, digits"):
+        export_released(run, tmp_path / "tree2")
+
+
+def test_what_is_no_unicode_is_refused_before_anything_is_written(tmp_path):
+    tree, folder = copy(tmp_path)
+    (folder / "pac.json").write_text((folder / "pac.json").read_text().replace("sample_0", "\\ud800"))
+    with pytest.raises(DataError, match=r"pac\.json: a string holds a lone surrogate"):
+        import_released(tree, tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_file_is_no_folder_to_write_to(tmp_path):
+    (tmp_path / "file").touch()
+    run = write_run(tmp_path / "run", random_scores(("ppl",)))
+    for call in (lambda: import_released(ROOT, tmp_path / "file"), lambda: export_released(run, tmp_path / "file")):
+        with pytest.raises(UsageError, match="is not a folder"):
+            call()
