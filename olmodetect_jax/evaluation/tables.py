@@ -155,10 +155,12 @@ def _print_table(
     if not columns:
         return
     # Without lines between columns the stages, All and its interval fit 80 characters.
-    table = Table(box=SIMPLE_HEAD) if intervals else Table()
+    narrow = {"box": SIMPLE_HEAD, "show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
+    table = Table(**narrow) if intervals else Table()
     table.add_column("Attack", overflow="fold")
     for column in columns:
-        table.add_column(Text(f"{column.title}\n AUC   TPR"), justify="right", no_wrap=True)
+        title = column.title.replace("-", "-\n") if intervals else column.title
+        table.add_column(Text(f"{title}\n AUC   TPR"), justify="right", no_wrap=True)
     last = columns[-1]
     if intervals:
         table.add_column(Text(f"95% of\n{last.title}"), justify="right", no_wrap=True)

@@ -20,7 +20,6 @@ from olmodetect_jax.attacks.camia_signals import (
     BLOCKS,
     DIFFERENCES,
     NO_SIGNALS,
-    _compiled,
     approximate_entropy,
     count_above_pre,
     lz_complexity,
@@ -28,6 +27,7 @@ from olmodetect_jax.attacks.camia_signals import (
     slope,
     text_signals,
 )
+from olmodetect_jax.compiled import compiled
 from olmodetect_jax.errors import DataError, UsageError
 from olmodetect_jax.protocol import load_protocol
 from olmodetect_jax.records import Record
@@ -169,7 +169,7 @@ def test_entropy_is_the_definition(x, m, r):
 def test_kernels_work_where_nothing_can_be_cached():
     namespace = {}
     exec("def double(x):\n    return 2 * x", namespace)  # without a file, it has no place for a cache either
-    assert _compiled(namespace["double"])(21) == 42
+    assert compiled()(namespace["double"])(21) == 42
 
 
 def naive_lz(x, bins):
