@@ -7,6 +7,7 @@ from pathlib import Path
 
 from olmodetect_jax.benchmark import load_tree, tree_of
 from olmodetect_jax.errors import UsageError, one_of
+from olmodetect_jax.evaluation.formatting import printable
 from olmodetect_jax.evaluation.runs import read_run
 from olmodetect_jax.released.emmia import read_dev_picks
 from olmodetect_jax.released.exporting import export_run
@@ -42,9 +43,8 @@ def import_released(
         raise one_of("--em-mia", em_mia, ["published", "dev"])
     tree = tree_of(benchmark) if benchmark else load_tree("olmo2")
     released = read_released(root, tree, benchmark=benchmark, reading=reading)
-    for of in released.values():
-        for note in of.notes:
-            print(f"note: {note}", file=sys.stderr)
+    for note in dict.fromkeys(note for of in released.values() for note in of.notes):
+        print(f"note: {printable(note)}", file=sys.stderr)
     picks = read_dev_picks(root) if em_mia == "dev" else None
     return write_runs(released, tree, out, source=root, benchmark=benchmark, reading=reading, dev_picks=picks)
 
@@ -63,5 +63,5 @@ def export_released(run: Path, out: Path, *, shape: str = "B") -> list[Path]:
     """
     written, left = export_run(read_run(run), out, shape=shape)
     for note in left:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {printable(note)}", file=sys.stderr)
     return written

@@ -19,11 +19,13 @@ from olmodetect_jax.released.layout import (
     COLUMNS,
     COPIES,
     EMMIA,
+    HASH_LAST,
     INITS,
     LODO_STEMS,
     PAIR,
     RESULTS,
     RESULTS_LODO,
+    WITH_LABEL,
     WITHOUT_HASH,
     Side,
     emmia_tags,
@@ -33,6 +35,7 @@ from olmodetect_jax.released.layout import (
 )
 
 SHAPES = ("B", "A")
+_EMMIA_ROWS = ("em_mia_best_of_four", "em_mia")  # the first keeps all four scores under any protocol
 
 
 def export_run(run: Run, out: Path, *, shape: str = "B") -> tuple[list[Path], list[str]]:
@@ -74,8 +77,10 @@ def export_run(run: Run, out: Path, *, shape: str = "B") -> tuple[list[Path], li
                 written.append(path)
     if size is None and any(s.sized for s in run.tree.subsets if s.id in run.subsets):
         left.append("subsets with texts for each model size: the run's model has no size")
-    emmia = list(_emmia(run, out, size))
-    placed = {row for _, _, rows in _methods(run) for row in rows} | ({"em_mia"} if emmia else set())
+    row = next((row for row in _EMMIA_ROWS if row in run.attacks and size is not None), None)
+    emmia, unplaced = _emmia(run, row, out, size) if row and size else ([], [])
+    left += unplaced
+    placed = {row, *(row for _, _, rows in _methods(run) for row in rows)}
     left += [f"{attack}: the layout has no file for it" for attack in run.attacks if attack not in placed]
     return written + emmia, left
 
@@ -155,11 +160,10 @@ def _samples(stem: str, rows: Mapping[str, str], columns: Mapping[str, Sequence[
             values |= dict.fromkeys(COPIES.get(stem, ()), score.value)
         if values:
             sample: dict[str, Any] = {"record_index": i, "sample_id": line.record_id}
-            if stem not in WITHOUT_HASH and line.text_sha1:
-                sample["text_sha1"] = line.text_sha1
-            if line.n_tokens is not None:
-                sample["token_count"] = line.n_tokens
-            samples.append(sample | values)
+            if stem in WITH_LABEL:
+                sample["label"] = None
+            sha1 = {"text_sha1": line.text_sha1} if stem not in WITHOUT_HASH and line.text_sha1 else {}
+            samples.append(sample | values | sha1 if stem in HASH_LAST else sample | sha1 | values)
     return samples
 
 
@@ -168,17 +172,21 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-def _emmia(run: Run, out: Path, size: str | None) -> list[Path]:
-    """EMMIA's own files, where all four of a text's scores are kept."""
-    lines_of = run.scores.get("em_mia", {})
-    if size is None or run.tree is None:
-        return []
-    written = []
-    for tag, (subset, side, variant) in emmia_tags(run.tree, size).items():
-        if variant != run.manifest["variant"] or tag.endswith("_sub300"):
-            continue
-        lines = [s for s in lines_of.get(subset, ()) if s.side == side and s.value is not None and s.label is not None]
-        if not lines or not all(s.choices for s in lines):
+def _emmia(run: Run, row: str, out: Path, size: str) -> tuple[list[Path], list[str]]:
+    """EMMIA's own files, of subsets where every text has all four scores; and which subsets have none."""
+    written: list[Path] = []
+    variant, tags = run.manifest["variant"], emmia_tags(run.tree, size) if run.tree else {}
+    own = {tag: (subset, side) for tag, (subset, side, of) in tags.items() if of == variant and "_sub300" not in tag}
+    lines_of = {
+        tag: [s for s in run.scores[row].get(subset, ()) if s.side == side and s.label is not None]
+        for tag, (subset, side) in own.items()
+    }
+    # Places are all that joins these files to texts, so a text without a score cannot be left out.
+    partial = {
+        own[tag][0] for tag, lines in lines_of.items() if not all(s.value is not None and s.choices for s in lines)
+    }
+    for tag, lines in lines_of.items():
+        if not lines or own[tag][0] in partial:
             continue
         ordered = sorted(lines, key=lambda s: s.label != MEMBER)
         n_member = sum(s.label == MEMBER for s in lines)
@@ -196,7 +204,12 @@ def _emmia(run: Run, out: Path, size: str | None) -> list[Path]:
         path = out / RESULTS / EMMIA / tag / f"emmia_{size}.json"
         _write(path, value, "A")
         written.append(path)
-    return written
+    nowhere = set(run.scores[row]) - {subset for subset, _ in own.values()}
+    reasons = (
+        (partial, "its files need all four scores of every text"),
+        (nowhere, f"it has no {variant} files of these subsets"),
+    )
+    return written, [f"{row}: {reason}; left out: {', '.join(sorted(names))}" for names, reason in reasons if names]
 
 
 def _write(path: Path, value: dict[str, Any], shape: str) -> None:

@@ -22,7 +22,8 @@ from olmodetect_jax.files import write_json, write_text
 from olmodetect_jax.protocol import load_protocol
 from olmodetect_jax.records import MEMBER, NON_MEMBER
 from olmodetect_jax.released.layout import INITS
-from olmodetect_jax.released.tree import Released, Scored
+from olmodetect_jax.released.scored import Scored
+from olmodetect_jax.released.tree import Released
 
 Leaf = Mapping[tuple[int, str], Sequence[Scored]]  # by (label, side)
 
@@ -165,6 +166,11 @@ def _manifest(
         "subsets": subsets,
         "absent": {attack: names for attack, names in absent.items() if names},
         "record_counts": dict.fromkeys(subsets),
-        "released": {"path": str(source.absolute()), "reading": reading, "files": dict(sorted(of.files.items()))},
+        "released": {
+            "path": str(source.absolute()),
+            "reading": reading,
+            "files": dict(sorted(of.files.items())),
+            "aucs_without_scores": of.aucs,
+        },
         "notes": of.notes,
     }

@@ -43,7 +43,10 @@ BASE_COLUMNS = {
 }  # fmt: skip
 COPIES = {"camia_faithful": ("camia_score", "score"), "camia_lr": ("camia_score",)}  # further fields of the same value
 WITHOUT_HASH = frozenset({"neighborhood_attack", "guided_instruction", "dcq", "cdd"})
+WITH_LABEL = frozenset({"dcpdd", "neighborhood_attack", "guided_instruction", "dcq", "cdd"})  # always null
+HASH_LAST = frozenset({"loss_zlib_lowercase"})
 LODO_STEMS = ("fsd", "mia_tuner")
+LODO_AUCS = "camia_lr"  # folder of `results_lodo` that holds AUCs alone
 INITS = BASES  # names of EMMIA's base scores in its files
 
 

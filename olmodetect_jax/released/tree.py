@@ -3,53 +3,36 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from olmodetect_jax.benchmark import VARIANTS, Tree, model_size
 from olmodetect_jax.errors import DataError, UsageError
 from olmodetect_jax.records import MEMBER, NON_MEMBER
+from olmodetect_jax.released.aucs import read_aucs
 from olmodetect_jax.released.emmia import read_emmia
 from olmodetect_jax.released.files import Joined, Line, Sample, join, read_lines, read_scores, unscored
 from olmodetect_jax.released.layout import (
     BASE_COLUMNS,
     COLUMNS,
     EMMIA,
+    LODO_AUCS,
     LODO_STEMS,
+    PAIR,
     RESULTS,
     RESULTS_LODO,
     Side,
     emmia_tags,
+    folder_name,
     rows_of,
     side_of,
     sides,
 )
+from olmodetect_jax.released.scored import Scored, count_conflicts, placed
 
 READINGS = ("as_stored", "current")
-
-
-@dataclass(frozen=True)
-class Scored:
-    """One record's released score.
-
-    Attributes:
-        record_id: of the benchmark's line; of the sample where it joins to none.
-        key: hash of the text; empty where neither sample nor benchmark has it.
-        value: None where there is no usable score.
-        missing: why, then.
-        base: the base score that FSD's deviates from.
-        choices: EMMIA's scores from its four base scores.
-        fill: the marker of a score that was filled in later.
-    """
-
-    record_id: str
-    key: str
-    value: float | None
-    missing: str | None = None
-    base: float | None = None
-    choices: tuple[float, ...] = ()
-    fill: str | None = None
 
 
 @dataclass
@@ -61,7 +44,9 @@ class Released:
         size: of an OLMo 2 model, else None.
         rows: (variant, row id, subset id) to {(label, side): scores}.
         files: path from the tree's root to SHA-256.
-        notes: what a reader should know: samples that join to nothing, repeated texts, records without a score.
+        notes: what a reader should know: samples that join to nothing, repeated texts, records without a score, files
+            that were left out.
+        aucs: path to the AUCs in it, of files that hold no scores.
     """
 
     model: str
@@ -69,6 +54,7 @@ class Released:
     rows: dict[tuple[str, str, str], dict[tuple[int, str], tuple[Scored, ...]]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    aucs: dict[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 def read_released(
@@ -98,6 +84,9 @@ def read_released(
         reader.scores(path, side_folder, model, stem, lodo=lodo)
     for path in sorted((root / RESULTS / EMMIA).glob("*/emmia_*.json")):
         reader.emmia(path)
+    for path in sorted((root / RESULTS_LODO / LODO_AUCS).glob("*.json")):
+        reader.aucs(path)
+    reader.finish()
     return reader.found
 
 
@@ -119,38 +108,51 @@ class _Reader:
         self.root, self.tree, self.benchmark, self.reading = root, tree, benchmark, reading
         self.found: dict[str, Released] = {}
         self._lines: dict[Path, tuple[Line, ...] | None] = {}
+        self._seen: set[Path] = set()
 
     def scores(self, path: Path, folder: str, model: str, stem: str, *, lodo: bool) -> None:
         """One file of a method."""
-        size = model_size(model)
+        self._seen.add(path)
+        size = model_size(folder_name(model, str(path)))
         side = side_of(self.tree, folder, size)
         of = self._of(model, size)
         if side is None:
             of.notes.append(f"{self._name(path)}: {folder} is no side of a subset of this model; left out")
             return
+        samples, lines = read_scores(path).samples, self._lines_of(side, of)
         self._keep(of, path)
-        samples, lines = read_scores(path).samples, self._lines_of(side)
-        for row, column in rows_of(stem, lodo=lodo).items():
+        rows = rows_of(stem, lodo=lodo)
+        joined = None if lines is None else join(samples, lines)
+        if lines is not None and joined is not None:
+            self._say(path, samples, joined, lines, of, tuple(rows.values()))
+        for row, column in rows.items():
             base = BASE_COLUMNS.get(row.removesuffix("_lodo"))
-            values = self._placed(path, samples, lines, of, column, base)
+            values = placed(samples, lines, joined, column, base, one_a_line=self.reading == "current")
             for variant in VARIANTS if side.variant is None else (side.variant,):
                 self._add(of, variant, row, side.subset, (side.label, side.side), values, path)
 
     def emmia(self, path: Path) -> None:
         """One of EMMIA's files: both sides in one, joined by place."""
+        self._seen.add(path)
         file = read_emmia(path)
         of = self._of(file.model, model_size(file.model))
+        if of.size and path.stem != f"emmia_{of.size}":
+            raise DataError(f"{path}: model_path is of {file.model}; expected a model of the size in the file's name")
         tags = emmia_tags(self.tree, of.size) if of.size else {}
         if path.parent.name not in tags:
             if not path.parent.name.endswith("_dev"):
                 of.notes.append(f"{self._name(path)}: {path.parent.name} is no test file of a subset; left out")
             return
-        self._keep(of, path)
         subset, side, variant = tags[path.parent.name]
+        self._keep(of, path)
         for label, choices in ((MEMBER, file.member), (NON_MEMBER, file.non_member)):
             own = self._emmia_side(subset, side, label, variant, of.size)
-            lines = self._lines_of(own) if own else None
+            lines = self._lines_of(own, of) if own else None
             joined = lines if lines is not None and len(lines) == len(choices) else None
+            if lines is not None and joined is None:
+                self._note(of, path, f"{len(choices)} texts, its benchmark file {len(lines)}: places say nothing here")
+                if self.reading == "current":
+                    return
             tag = "" if joined is not None or not path.parent.name.endswith("_sub300") else "sub300_"
             values = tuple(
                 Scored(
@@ -160,6 +162,44 @@ class _Reader:
                 for i, scores in enumerate(choices)
             )  # fmt: skip
             self._add(of, variant, "em_mia", subset, (label, side), values, path)
+
+    def aucs(self, path: Path) -> None:
+        """A file of LODO Sup-CAMIA: AUCs, of which no run's scores can be made."""
+        self._seen.add(path)
+        file = read_aucs(path)
+        for of in self.found.values():
+            if of.size == file.size:
+                self._keep(of, path)
+                of.aucs[self._name(path)] = file.values
+                self._note(of, path, "holds AUCs without scores, so the run has no row of it")
+
+    def finish(self) -> None:
+        """Says what was not read, and leaves out subsets of which a side's file is not there."""
+        unread: Counter[str] = Counter()
+        for top in (RESULTS, RESULTS_LODO):
+            for path in sorted((self.root / top).rglob("*.json")):
+                if path not in self._seen and not path.name.startswith("run_manifest_"):
+                    unread[f"{top}/**/{path.name}"] += 1
+        for of in self.found.values():
+            of.notes += [f"{name}: {n} files of no known method or place, or links to nothing; left out"
+                         for name, n in unread.items()]  # fmt: skip
+            for (variant, row, subset), leaf in list(of.rows.items()):
+                absent = [own for own in self._expected(of, row, subset, variant) if own not in leaf]
+                if not absent:
+                    continue
+                del of.rows[variant, row, subset]
+                # Non-members stand for both variants, and so does a subset without variants: once is enough.
+                varied = next(s.variants for s in self.tree.subsets if s.id == subset)
+                if variant == VARIANTS[0] or varied and any(label == MEMBER for label, _ in leaf):
+                    names = ", ".join(f"{'member' if label else 'non-member'} {side}".strip() for label, side in absent)
+                    of.notes.append(f"{row} on {subset}, {variant}: no file of {names}; left out")
+
+    def _expected(self, of: Released, row: str, subset: str, variant: str) -> list[tuple[int, str]]:
+        """(label, side) of the files that make a subset whole."""
+        own = {s.side for s in _sides_of(self.tree, of.size) if s.subset == subset}
+        if PAIR in own:
+            own = {PAIR} if any(side == PAIR for _, side in of.rows[variant, row, subset]) else own - {PAIR}
+        return [(label, side) for label in (MEMBER, NON_MEMBER) for side in sorted(own)]
 
     def _emmia_side(self, subset: str, side: str, label: int, variant: str, size: str | None) -> Side | None:
         for own in _sides_of(self.tree, size):
@@ -174,10 +214,15 @@ class _Reader:
     def _name(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
 
+    def _note(self, of: Released, path: Path, text: str) -> None:
+        note = f"{self._name(path)}: {text}"
+        if note not in of.notes:
+            of.notes.append(note)
+
     def _keep(self, of: Released, path: Path) -> None:
         of.files[self._name(path)] = hashlib.sha256(path.read_bytes()).hexdigest()
 
-    def _lines_of(self, side: Side) -> tuple[Line, ...] | None:
+    def _lines_of(self, side: Side, of: Released) -> tuple[Line, ...] | None:
         if self.benchmark is None:
             return None
         path = self.benchmark / side.benchmark
@@ -185,43 +230,31 @@ class _Reader:
             self._lines[path] = read_lines(path) if path.is_file() else None
         if self._lines[path] is None and self.reading == "current":
             raise DataError(f"{path}: no such file, so the scores of {side.subset} cannot be joined to it")
+        note = f"{side.benchmark.as_posix()}: not in the benchmark, so scores of {side.subset} are joined to nothing"
+        if self._lines[path] is None and note not in of.notes:
+            of.notes.append(note)
         return self._lines[path]
 
-    def _placed(
+    def _say(
         self,
         path: Path,
         samples: Sequence[Sample],
-        lines: Sequence[Line] | None,
+        joined: Sequence[Joined],
+        lines: Sequence[Line],
         of: Released,
-        column: str,
-        base: str | None,
-    ) -> tuple[Scored, ...]:
-        if lines is None:
-            return tuple(_scored(s, s.sample_id, s.key or "", column, base) for s in samples)
-        joined = join(samples, lines)
-        self._say(path, samples, joined, lines, of)
-        if self.reading == "current":
-            return _one_a_line(samples, joined, lines, column, base)
-        found = []
-        for sample, j in zip(samples, joined, strict=True):
-            line = None if j.line is None else lines[j.line]
-            name, key = (line.record_id, line.key) if line else (sample.sample_id, sample.key or "")
-            found.append(_scored(sample, name, key, column, base))
-        return (*found, *(_without(lines[i]) for i in unscored(joined, len(lines))))
-
-    def _say(
-        self, path: Path, samples: Sequence[Sample], joined: Sequence[Joined], lines: Sequence[Line], of: Released
+        columns: Sequence[str],
     ) -> None:
         gone = sum(j.line is None for j in joined)
         there = [j.line for j in joined if j.line is not None]
         repeated, without = len(there) - len(set(there)), len(unscored(joined, len(lines)))
         if gone or repeated or without:
-            note = (
-                f"{self._name(path)}: of {len(samples)} samples {gone} are of no record of the benchmark, {repeated} "
-                f"repeat one; {without} of its {len(lines)} records have none"
-            )
-            if note not in of.notes:
-                of.notes.append(note)
+            conflicts = count_conflicts(samples, joined, columns)
+            self._note(
+                of, path,
+                f"of {len(samples)} samples {gone} are of no record of the benchmark, {repeated} repeat one; "
+                f"{without} of its {len(lines)} records have none"
+                + (f"; {conflicts} records have scores that differ" if conflicts else ""),
+            )  # fmt: skip
 
     def _add(
         self,
@@ -241,28 +274,3 @@ class _Reader:
 
 def _sides_of(tree: Tree, size: str | None) -> list[Side]:
     return [side for (_, own), side in sides(tree).items() if own in (None, size)]
-
-
-def _scored(sample: Sample, name: str, key: str, column: str, base: str | None) -> Scored:
-    value = sample.score(column)
-    missing = None if value is not None else f"the released score is {sample.raw.get(column)!r}"
-    own_base = sample.score(base) if base and value is not None else None
-    return Scored(name, key, value, missing, own_base, fill=sample.fill)
-
-
-def _without(line: Line) -> Scored:
-    return Scored(line.record_id, line.key, None, "no released score")
-
-
-def _one_a_line(
-    samples: Sequence[Sample], joined: Sequence[Joined], lines: Sequence[Line], column: str, base: str | None
-) -> tuple[Scored, ...]:
-    """One score a text of the benchmark: the first of several; a line that repeats a text has none of its own."""
-    first: dict[int, Sample] = {}
-    for sample, j in zip(samples, joined, strict=True):
-        if j.line is not None:
-            first.setdefault(j.line, sample)
-    return tuple(
-        _scored(first[i], line.record_id, line.key, column, base) if i in first else _without(line)
-        for i, line in enumerate(lines)
-    )

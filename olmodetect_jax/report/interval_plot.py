@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from olmodetect_jax.evaluation.aggregate import Column
 from olmodetect_jax.evaluation.formatting import two_decimals
 from olmodetect_jax.evaluation.intervals import Interval, RunIntervals
-from olmodetect_jax.evaluation.results import METHOD_AVG, RunMetrics
+from olmodetect_jax.evaluation.results import METHOD_AVG, Row, RunMetrics
 from olmodetect_jax.evaluation.tables import between, summary_columns
 from olmodetect_jax.report.axis import AucAxis
 
@@ -69,18 +69,17 @@ def _plot(result: RunMetrics, intervals: RunIntervals, column: Column, order: di
             found.append((row.title, value, ends))
     axis = AucAxis.of([v for _, value, ends in found for v in (value, ends.low, ends.high)], WIDTH)
     dots = tuple(_dot(axis, i, *one) for i, one in enumerate(found))
-    ticks = tuple((WIDTH - y, text) for y, text in axis.ticks())
-    return IntervalPlot(column.title, ROW * len(dots), WIDTH - axis.y(0.5), ticks, dots)
+    return IntervalPlot(column.title, ROW * len(dots), axis.x(0.5), axis.x_ticks(), dots)
 
 
 def _dot(axis: AucAxis, i: int, title: str, value: float, ends: Interval) -> Dot:
-    x, low, high = (round(WIDTH - axis.y(v), 1) for v in (value, ends.low, ends.high))
+    x, low, high = map(axis.x, (value, ends.low, ends.high))
     clear = not ends.low <= 0.5 <= ends.high
     return Dot(title, ROW * (i + 0.5), x, low, high, clear, f"{title}: {value:.3f}, 95% {between(ends)}")
 
 
 def verdict(result: RunMetrics, intervals: RunIntervals | None) -> str | None:
-    """The run in a sentence or two: the best attack, how many are clearly better than guessing, and where most."""
+    """The run in a few words: the best attack, how many are clearly better than guessing, and where."""
     columns = summary_columns(result)
     if not columns:
         return None
@@ -92,11 +91,13 @@ def verdict(result: RunMetrics, intervals: RunIntervals | None) -> str | None:
     text = f"Best over {column.title}: {best.title}, AUC {two_decimals(column.of(best.auc))}"
     if intervals:
         text += f" (95%: {between(column.of(intervals.auc[best.id]))})"
-        directions = _directions([column.of(intervals.auc[r.id]) for r in rows])
+        directions = _directions(intervals, rows, column)
         text += (
             f". Of {len(rows)} attacks {directions.count(1)} are clearly better than guessing there"
             f"{f', {directions.count(-1)} clearly point the wrong way' if -1 in directions else ''}"
         )
+        counts = [f"{c.title} {_directions(intervals, rows, c).count(1)}" for c in columns[:-1]]
+        text += f" ({', '.join(counts)})" if counts else ""
     groups = [c for c in result.columns if c.level == ("domain" if result.run.tree else "subset")]
     where = [(c.of(r.auc), r.title, c.title) for r in rows for c in groups if c.of(r.auc) is not None]
     if where and len({c for _, _, c in where}) > 1:
@@ -105,6 +106,7 @@ def verdict(result: RunMetrics, intervals: RunIntervals | None) -> str | None:
     return text + "."
 
 
-def _directions(intervals: Sequence[Interval | None]) -> list[int]:
-    """1 above chance, -1 below, 0 where chance is inside."""
-    return [int(i.low > 0.5) - int(i.high < 0.5) for i in intervals if i is not None]
+def _directions(intervals: RunIntervals, rows: Sequence[Row], column: Column) -> list[int]:
+    """Of each attack with an interval: 1 above chance, -1 below, 0 where chance is inside."""
+    found = [column.of(intervals.auc[row.id]) for row in rows]
+    return [int(ends.low > 0.5) - int(ends.high < 0.5) for ends in found if ends is not None]

@@ -42,7 +42,8 @@ for (const root of document.querySelectorAll(".records")) {
   const body = element("tbody");
   const previous = element("button", { type: "button", text: "← before" });
   const next = element("button", { type: "button", text: "next →" });
-  const detail = element("section", { class: "record", tabindex: -1, hidden: true });
+  const detail = element("section", { class: "record", "aria-label": "The opened record", tabindex: -1, hidden: true });
+  let opener = null; // the button that opened it, which gets the focus back
   const headerCells = headings.map((title, column) =>
     element("th", { scope: "col" }, element("button", { type: "button", text: title, on: { click: () => sortBy(column) } })),
   );
@@ -89,7 +90,7 @@ for (const root of document.querySelectorAll(".records")) {
     const start = page * PAGE;
     body.replaceChildren(
       ...found.slice(start, start + PAGE).map((record) => {
-        const open = element("button", { type: "button", class: "open", text: record.values[0], on: { click: () => show(record) } });
+        const open = element("button", { type: "button", class: "open", text: record.values[0], on: { click: (event) => show(record, event.currentTarget) } });
         const name = element("th", { scope: "row" }, open);
         if (record.index in data.tokens) name.append(" ", element("span", { class: "tag", text: "tokens" }));
         const cells = [text(record, 1), text(record, 2), ...record.values.slice(3).map(shown)];
@@ -102,7 +103,13 @@ for (const root of document.querySelectorAll(".records")) {
     next.disabled = end >= found.length;
   }
 
-  function show(record) {
+  function hide() {
+    detail.hidden = true;
+    (opener?.isConnected ? opener : body.querySelector(".open"))?.focus();
+  }
+
+  function show(record, button) {
+    opener = button;
     const [id, place, label, tokens, ...scores] = record.values;
     const others = data.records.filter((r) => r[1] === place && r[2] === 0);
     const rows = scores.map((score, i) => {
@@ -113,18 +120,16 @@ for (const root of document.querySelectorAll(".records")) {
         "tr", {},
         element("th", { scope: "row", text: data.attacks[i] }),
         element("td", { text: shown(score) }),
-        element("td", {}, ...(share === null ? ["–"] : [`${(100 * share).toFixed(0)}% `, bar])),
+        element("td", {}, ...(share === null ? ["–"] : [`${(100 * share).toFixed(0)}%\u2002`, bar])),
       );
     });
-    const close = element("button", {
-      type: "button", text: "close", on: { click: () => { detail.hidden = true; body.querySelector(".open")?.focus(); } },
-    });
+    const close = element("button", { type: "button", text: "close", on: { click: hide } });
     detail.replaceChildren(
       element("h4", { text: id }), close,
       element("p", { class: "dim", text: `${data.subsets[place]}, ${CLASSES[label]}${tokens === null ? "" : `, ${tokens} tokens`}` }),
       element(
         "table", { class: "plain" },
-        element("thead", {}, element("tr", {}, ...["Attack", "Score", "Non-members of the subset that score as high"].map((t) => element("th", { scope: "col", text: t })))),
+        element("thead", {}, element("tr", { class: "keys" }, ...["Attack", "Score", "Non-members of the subset that score as high"].map((t) => element("th", { scope: "col", text: t })))),
         element("tbody", {}, ...rows),
       ),
       record.index in data.tokens ? tokenView(data.tokens[record.index]) : element("p", { class: "dim", text: data.noTokens ? `No view of the tokens: ${data.noTokens}.` : "The tokens of this record are not in the page; those of records marked “tokens” are." }),
@@ -176,11 +181,12 @@ for (const root of document.querySelectorAll(".records")) {
 
   for (const control of [subset, kind, onlyTokens]) control.addEventListener("change", update);
   words.addEventListener("input", update);
+  detail.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
   previous.addEventListener("click", () => { page -= 1; draw(); });
   next.addEventListener("click", () => { page += 1; draw(); });
   const controls = element("p", { class: "controls" }, subsetLabel, kindLabel, labelled("Find", words));
   if (Object.keys(data.tokens).length) controls.append(labelled("Only with tokens", onlyTokens));
-  const table = element("table", { class: "plain" }, element("thead", {}, element("tr", { class: "keys" }, ...headerCells)), body);
+  const table = element("table", { class: "plain listing" }, element("thead", {}, element("tr", { class: "keys" }, ...headerCells)), body);
   root.append(controls, element("div", { class: "scroll" }, table), element("p", { class: "pager" }, previous, " ", next, " ", status), detail);
   update();
 }

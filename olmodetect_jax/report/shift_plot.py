@@ -73,7 +73,7 @@ def _panel(table: ShiftTable, domain: str, title: str) -> ShiftPanel:
     arrows = []
     for i, row in enumerate(rows):
         effect = row.domain[domain]
-        start, end = (round(WIDTH - axis.y(v), 1) for v in (row.matched[domain], row.shifted[domain]))
+        start, end = axis.x(row.matched[domain]), axis.x(row.shifted[domain])
         kind = {1: "up", -1: "down", 0: "none"}[effect.interval.direction]
         text = f"{signed(effect.delta)}{effect.mark}"
         ends = effect.interval
@@ -82,5 +82,4 @@ def _panel(table: ShiftTable, domain: str, title: str) -> ShiftPanel:
             f"change 95% {ends.low:+.3f} to {ends.high:+.3f}"
         )
         arrows.append(Arrow(row.title, ROW * (i + 0.5), start, end, kind, text, hint))
-    ticks = tuple((WIDTH - y, text) for y, text in axis.ticks())
-    return ShiftPanel(title, ROW * len(rows), WIDTH - axis.y(0.5), ticks, tuple(arrows))
+    return ShiftPanel(title, ROW * len(rows), axis.x(0.5), axis.x_ticks(), tuple(arrows))

@@ -50,8 +50,13 @@ def texts(browser, css):
 
 
 def opened(browser, page):
+    """Loads the page and its script: the driver may come back while a large file is still being read."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
     browser.get_log("browser")
     browser.get(page.as_uri())
+    ready = "return document.readyState === 'complete' && location.href === arguments[0]"
+    WebDriverWait(browser, 60).until(lambda driver: driver.execute_script(ready, page.as_uri()))
     return browser
 
 
@@ -86,8 +91,10 @@ def test_a_heading_sorts_and_nothing_of_a_run_is_script(browser, page):
     opened(browser, page)
     heading = find(browser, ".heat .keys th")[1]
     heading.find_element("css selector", "button").click()
-    first = [float(c.get_attribute("data-value")) for c in find(browser, ".heat tbody tr > td:first-of-type")][:4]
-    assert first == sorted(first, reverse=True)
+    table = find(browser, ".heat")[0]
+    cells = table.find_elements("css selector", "tbody tr > td:first-of-type")
+    first = [float(cell.get_attribute("data-value")) for cell in cells]
+    assert first == sorted(first, reverse=True) and len(first) == 4
     assert heading.get_attribute("aria-sort") == "descending"
     assert browser.title != "owned" and not find(browser, "img")
     assert browser.get_log("browser") == []
@@ -138,7 +145,13 @@ def test_a_record_is_opened_and_read_with_the_keyboard(browser, page):
     find(browser, ".record select")[0].send_keys("standardised")
     assert len(find(browser, ".tokens .low")) == 1
     find(browser, ".record > button")[0].click()
-    assert not detail.is_displayed()
+    assert not detail.is_displayed() and browser.switch_to.active_element == row
+    find(browser, ".controls input[type=checkbox]")[0].click()
+    row = find(browser, ".records .open")[2]
+    press(row, "ENTER")
+    assert "are not in the page" in detail.text
+    press(detail, "ESCAPE")
+    assert not detail.is_displayed() and browser.switch_to.active_element == row
     assert browser.title != "owned" and not find(browser, "img") and browser.get_log("browser") == []
 
 

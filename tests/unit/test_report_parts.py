@@ -19,11 +19,12 @@ from olmodetect_jax.evaluation.results import evaluate
 from olmodetect_jax.evaluation.runs import read_run
 from olmodetect_jax.records import read_records
 from olmodetect_jax.report import interval_plot, shift_plot, trend_plot
+from olmodetect_jax.report.axis import AucAxis
 from olmodetect_jax.report.heat import summary_map
 from olmodetect_jax.report.pair_table import pair_table
 from olmodetect_jax.report.plots import LOG_FROM, SIDE, roc_line
 from olmodetect_jax.report.records import embedded, records_json
-from olmodetect_jax.report.token_view import TokenView, TokenViews, lowest
+from olmodetect_jax.report.token_view import SHARE, TokenView, TokenViews, lowest
 from olmodetect_jax.requests import ScoreTokens, TokenStatistics
 from olmodetect_jax.scoring.kept import Provenance
 from olmodetect_jax.scoring.planning import Batch
@@ -73,7 +74,8 @@ def test_the_verdict_names_the_best_and_how_many_are_clear(paper):
     text = interval_plot.verdict(result, intervals)
     ends = intervals.auc[best.id].all
     assert text.startswith(f"Best over All: {best.title}, AUC {best.auc.all:.2f} (95%: {ends.low:.2f}–{ends.high:.2f})")
-    assert "Of 2 attacks 2 are clearly better than guessing there. Strongest on one domain:" in text
+    there = "Pre-training 2, Mid-training 2, Post-training 2"
+    assert f"Of 2 attacks 2 are clearly better than guessing there ({there}). Strongest on one domain:" in text
     assert "95%" not in interval_plot.verdict(result, None)
 
 
@@ -85,6 +87,20 @@ def test_dots_are_where_the_auc_is_the_best_on_top(paper):
     for dot in first.dots:
         assert dot.low < dot.x < dot.high and dot.clear and first.chance < dot.low
     assert interval_plot.interval_plots(result, None) == ()
+
+
+def test_labels_of_an_axis_do_not_overlap():
+    for aucs in ([0.46, 0.9], [0.44, 0.56], [0.1, 0.9], [0.6], [0.3]):
+        axis = AucAxis.of(aucs, 220)
+        for ticks, room in ((axis.ticks(), 12), (axis.x_ticks(), 30)):
+            places = sorted(place for place, _ in ticks)
+            assert min(b - a for a, b in zip(places, places[1:], strict=False)) >= room
+            assert "0.50" in [text for _, text in ticks]
+    assert (
+        [AucAxis(0.25, 0.5, 220).x(auc) for auc in (0.25, 0.5)]
+        == [0.0, 220.0]
+        == [x for x, _ in sorted(AucAxis(0.25, 0.5, 220).x_ticks())]
+    )
 
 
 def test_lines_run_over_stages_and_sizes_and_break_where_a_value_is_missing(paper, tmp_path):
@@ -162,16 +178,31 @@ def test_embedded_data_cannot_end_its_element():
     assert not set("<>&\u2028") & set(text) and json.loads(text)[3] == "&amp;"
 
 
-def test_the_lowest_fifth():
+def test_the_lowest_share():
     values = np.array([-1.0, -5.0, -3.0, -5.0, -0.1, -9.0, 0, 0, 0, 0])
-    assert lowest(values) == [1, 5]
-    assert lowest(values[:3]) == [1] and lowest(values[:0]) == []
+    assert lowest(values, 0.2) == [1, 5] and lowest(values, 0.3) == [1, 3, 5] and lowest(values, 1) == [*range(10)]
+    assert lowest(values[:3], 0.2) == [1] and lowest(values[:0], 0.2) == []
+
+
+def test_the_lowest_share_is_what_the_run_took(tmp_path):
+    scores = {"min_k": {"code": [score_line("a", 1, 1.0), score_line("b", 0, 0.5)]}}
+    view = TokenView("code", 1, "a", scores["min_k"]["code"][0]["text_sha1"], ("x",) * 11, *np.ones((3, 10)))
+
+    def data(**hyperparameters):
+        run = write_run(tmp_path / "run", scores, hyperparameters=hyperparameters)
+        return json.loads(records_json(evaluate([run])[0], TokenViews([view])))
+
+    found = data(min_k=0.5, min_k_plus_plus=0.1)
+    assert found["shares"] == [0.5, 0.1]
+    assert (len(found["tokens"]["0"]["lowLogProb"]), len(found["tokens"]["0"]["lowTerm"])) == (5, 1)
+    for wrong in (7, True, "0.5", None):
+        assert data(min_k=wrong)["shares"] == [SHARE, SHARE]
 
 
 def test_a_view_has_the_terms_of_min_k_plus_plus():
     values = (np.array(v, np.float32) for v in ([-4, -1], [-2, -2], [4, 1]))
     view = TokenView("s", 1, "r", "h", ("a", "b", "c"), *values)
-    assert view.as_json() == {
+    assert view.as_json((0.2, 0.2)) == {
         "pieces": ["a", "b", "c"], "logProb": [-4.0, -1.0], "term": [-1.0, 1.0], "lowLogProb": [0], "lowTerm": [0],
     }  # fmt: skip
 
@@ -216,6 +247,19 @@ def test_lowest_middle_and_highest_of_each_class_are_shown(scored):
         assert view.log_prob[0] == -int(view.record_id[1:]) - 1
         text = f"The number {view.record_id[1:]} is é {'good ' * int(view.record_id[1:])}".strip()
         assert "".join(view.pieces) == text
+
+
+def test_no_view_of_statistics_that_are_not_finite(scored):
+    run, _, requests = scored
+    for file in (run / "statistics").rglob("*"):
+        file.unlink() if file.is_file() else None
+    answers = [
+        TokenStatistics(*(np.full(len(r.ids) - 1, np.nan, np.float32) for _ in range(3))) for r in requests.values()
+    ]
+    model = json.loads((run / "manifest.json").read_text())["model"]
+    store = Store(run / "statistics", Provenance("w", model["tokenizer_digest"], "{}", "float32", "float32"))
+    store.add(Batch(64, len(requests), tuple(requests)), requests, answers)
+    assert token_views(read_run(run)).views == []
 
 
 def test_no_view_of_another_text_tokenizer_or_model(scored, tmp_path):
