@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from olmodetect_jax.benchmark import read_benchmark
 from olmodetect_jax.errors import OlmoDetectError
 from olmodetect_jax.evaluation.runs import TEXTS, Run, Score
 from olmodetect_jax.records import MEMBER, NON_MEMBER, Record, read_records
 from olmodetect_jax.report.token_view import TokenView, TokenViews
-from olmodetect_jax.requests import ScoreTokens
+from olmodetect_jax.requests import ScoreTokens, TokenStatistics
 from olmodetect_jax.scoring.store import kept_statistics
 from olmodetect_jax.tokenization import Tokenizer
 
@@ -20,7 +22,8 @@ CHOOSING = ("min_k_plus_plus", "min_k", "ppl")  # by whose scores records are ch
 def token_views(run: Run) -> TokenViews:
     """Views of the lowest, the middle and the highest score of each class and subset.
 
-    A text is shown only if its hash is the one that was scored, and its statistics are still in the run's folder.
+    A text is shown only if its hash is the one that was scored, and its statistics are still in the run's folder and
+    finite.
     """
     manifest = run.manifest
     try:
@@ -80,11 +83,11 @@ def _chosen(run: Run, subset: str) -> list[Score]:
 
 
 def _view(
-    record: Record, line: Score, tokenizer: Tokenizer, longest: int, kept: Mapping[bytes, object]
+    record: Record, line: Score, tokenizer: Tokenizer, longest: int, kept: Mapping[bytes, TokenStatistics]
 ) -> TokenView | None:
     ids = tokenizer.encode(record.text, longest).ids
     found = kept.get(ScoreTokens(ids).digest) if len(ids) > 1 else None
-    if found is None:
+    if found is None or not all(np.isfinite(a).all() for a in (found.log_prob, found.mean, found.variance)):
         return None
     pieces: Sequence[str] = tokenizer.pieces(record.text, longest)
     return TokenView(

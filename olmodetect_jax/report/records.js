@@ -141,6 +141,7 @@ for (const root of document.querySelectorAll(".records")) {
 
   function tokenView(view) {
     const says = element("p", { class: "dim", role: "status", text: "Point at a token, or use the arrow keys." });
+    const marked = element("span", { class: "dim" });
     const measure = element("select", {}, element("option", { value: "logProb", text: "log-probability (MinK)" }), element("option", { value: "term", text: "standardised (MinK++)" }));
     const spans = view.pieces.map((piece, i) => {
       const span = element("span", { tabindex: i === 0 ? 0 : -1, text: piece });
@@ -154,8 +155,11 @@ for (const root of document.querySelectorAll(".records")) {
     });
     const colour = () => {
       const values = view[measure.value];
-      const low = new Set(view[measure.value === "term" ? "lowTerm" : "lowLogProb"]);
-      const scale = measure.value === "term" ? 6 : 14;
+      const standardised = measure.value === "term";
+      const share = data.shares[Number(standardised)];
+      marked.textContent = share === null ? " underlined: the lowest 20%" : ` underlined: the lowest ${Number((100 * share).toFixed(1))}%, whose mean is the score`;
+      const low = new Set(view[standardised ? "lowTerm" : "lowLogProb"]);
+      const scale = standardised ? 6 : 14;
       spans.forEach((span, i) => {
         if (i === 0) return;
         span.style.setProperty("--heat", `${Math.round(Math.min(1, Math.max(0, -values[i - 1] / scale)) * 80)}%`);
@@ -174,7 +178,7 @@ for (const root of document.querySelectorAll(".records")) {
     });
     return element(
       "div", {},
-      element("p", {}, labelled("Colour: how unlikely a token was, by", measure), element("span", { class: "dim", text: " underlined: the lowest fifth, which make the score" })),
+      element("p", {}, labelled("Colour: how unlikely a token was, by", measure), marked),
       box, says,
     );
   }

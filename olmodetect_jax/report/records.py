@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -32,23 +32,32 @@ def records_json(result: RunMetrics, views: TokenViews) -> Markup:
                 row[1 + place] = None if s.value is None else float(f"{s.value:.6g}")
     subsets = list(run.subsets)
     places = {key: i for i, key in enumerate(rows)}
+    shares = [_share(run.manifest, name) for name in ("min_k", "min_k_plus_plus")]
     return embedded(
         {
             "attacks": list(titles.values()),
             "subsets": [run.subset_title(s) for s in subsets],
             "records": [[key[2], subsets.index(key[0]), key[1], *row] for key, row in rows.items()],
-            "tokens": _tokens(views, places),
+            "shares": shares,
+            "tokens": _tokens(views, places, shares),
             "noTokens": views.reason,
         }
     )
 
 
-def _tokens(views: TokenViews, places: Mapping[Key, int]) -> dict[str, Any]:
+def _share(manifest: Mapping[str, Any], name: str) -> float | None:
+    """A hyperparameter that is a share; None where the manifest has none that can be used."""
+    known = manifest.get("hyperparameters")
+    value = known.get(name) if isinstance(known, dict) else None
+    return float(value) if type(value) in (int, float) and 0 < value <= 1 else None
+
+
+def _tokens(views: TokenViews, places: Mapping[Key, int], shares: Sequence[float | None]) -> dict[str, Any]:
     found = {}
     for view in views.views:
         place = places.get((view.subset, view.label, view.record_id, view.text_sha1))
         if place is not None:
-            found[str(place)] = view.as_json()
+            found[str(place)] = view.as_json(shares)
     return found
 
 

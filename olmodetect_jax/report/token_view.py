@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from olmodetect_jax.attacks.reductions import VARIANCE_FLOOR
+from olmodetect_jax.attacks.reductions import VARIANCE_FLOOR, smallest_count
 
-SHARE = 0.2  # of the tokens that MinK and MinK++ look at, the lowest
+SHARE = 0.2  # of the tokens, the lowest, marked where the run does not say which share MinK or MinK++ takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,16 +37,21 @@ class TokenView:
     mean: np.ndarray
     variance: np.ndarray
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values: pieces, log-probabilities, the terms of MinK++, and the places of the lowest fifth of each."""
+    def as_json(self, shares: Sequence[float | None] = (None, None)) -> dict[str, Any]:
+        """Plain values: pieces, log-probabilities, the terms of MinK++, and the places of the lowest of each.
+
+        Args:
+            shares: of the tokens that MinK and MinK++ take; None for one that is not known, which reads as `SHARE`.
+        """
+        of_log_prob, of_terms = (SHARE if share is None else share for share in shares)
         log_prob = self.log_prob.astype(np.float64)
         terms = (log_prob - self.mean) / np.sqrt(np.maximum(self.variance.astype(np.float64), VARIANCE_FLOOR))
         return {
             "pieces": list(self.pieces),
             "logProb": [round(float(v), 3) for v in log_prob],
             "term": [round(float(v), 3) for v in terms],
-            "lowLogProb": lowest(log_prob),
-            "lowTerm": lowest(terms),
+            "lowLogProb": lowest(log_prob, of_log_prob),
+            "lowTerm": lowest(terms, of_terms),
         }
 
 
@@ -63,7 +68,7 @@ class TokenViews:
     reason: str | None = None
 
 
-def lowest(values: np.ndarray) -> list[int]:
-    """Places of the lowest fifth, at least one, ascending."""
-    count = max(1, int(len(values) * SHARE)) if len(values) else 0
+def lowest(values: np.ndarray, share: float) -> list[int]:
+    """Places of the lowest share of [n] values, as many as MinK takes, ascending."""
+    count = smallest_count(share, len(values)) if len(values) else 0
     return sorted(np.argsort(values, kind="stable")[:count].tolist())

@@ -24,7 +24,7 @@ from olmodetect_jax.report.heat import summary_map
 from olmodetect_jax.report.pair_table import pair_table
 from olmodetect_jax.report.plots import LOG_FROM, SIDE, roc_line
 from olmodetect_jax.report.records import embedded, records_json
-from olmodetect_jax.report.token_view import SHARE, TokenView, TokenViews, lowest
+from olmodetect_jax.report.token_view import TokenView, TokenViews, lowest
 from olmodetect_jax.requests import ScoreTokens, TokenStatistics
 from olmodetect_jax.scoring.kept import Provenance
 from olmodetect_jax.scoring.planning import Batch
@@ -196,7 +196,7 @@ def test_the_lowest_share_is_what_the_run_took(tmp_path):
     assert found["shares"] == [0.5, 0.1]
     assert (len(found["tokens"]["0"]["lowLogProb"]), len(found["tokens"]["0"]["lowTerm"])) == (5, 1)
     for wrong in (7, True, "0.5", None):
-        assert data(min_k=wrong)["shares"] == [SHARE, SHARE]
+        assert data(min_k=wrong)["shares"] == [None, None]
 
 
 def test_a_view_has_the_terms_of_min_k_plus_plus():
@@ -247,6 +247,15 @@ def test_lowest_middle_and_highest_of_each_class_are_shown(scored):
         assert view.log_prob[0] == -int(view.record_id[1:]) - 1
         text = f"The number {view.record_id[1:]} is é {'good ' * int(view.record_id[1:])}".strip()
         assert "".join(view.pieces) == text
+
+
+def test_no_view_of_another_text_than_was_scored(scored):
+    run, _, _ = scored
+    file = run / "scores" / "ppl" / "texts.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines[1]["text_sha1"] = "0" * len(lines[1]["text_sha1"])  # of the same id, whose text still has its statistics
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [v.record_id for v in token_views(read_run(run)).views] == ["r5", "r7", "r0", "r4", "r6"]
 
 
 def test_no_view_of_statistics_that_are_not_finite(scored):
