@@ -130,7 +130,7 @@ def rows(html: str) -> list[str]:
 def test_the_page_has_a_heat_table_of_differences(tmp_path: Path) -> None:
     html = report(tmp_path)
     page = Page(html)
-    assert page.count("table", "heat") == 3 and page.count("table", "differences") == 1
+    assert page.count("table", "heat") == 4 and page.count("table", "differences") == 1
     heading, own, mean, full, error = rows(html)
     assert re.findall(r">([^<>\n]+)</th>", heading) == ["Field", "Value", "This run", "Presets", "PPL", "Zlib", "Lower"]
     assert re.findall(r"<td.*?>([^<]*)</td>", own) == ["", "", "audited", "0.72", "0.67", "0.60"]
