@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from olmodetect_jax.errors import DataError, UsageError, one_of
 from olmodetect_jax.evaluation.intervals import N_RESAMPLES, check_resamples
@@ -67,10 +68,9 @@ def make_tables(
     of_texts = benchmark_tables(verification, against_paper=against is not None) if verification else []
     copies = member_copies(verification) if verification else None
     steps = len({s for r in results for s in r.run.subsets}) if n_resamples else 0
+    drawn: dict[str, Any] = {"seed": seed, "together": resample == "prompts"}
     with progress("Bootstrap", steps, unit="subsets") as advance:
-        study = study_of(
-            results, n_resamples=n_resamples or None, seed=seed, together=resample == "prompts", advance=advance
-        )
+        study = study_of(results, n_resamples=n_resamples or None, advance=advance, **drawn)
     if against and not study.is_papers:
         raise UsageError(f"--against paper: these runs are of {study.tree.title}, of which nothing is published")
     compared = against is not None
@@ -79,7 +79,7 @@ def make_tables(
         *score_tables(study, against_paper=compared),
         *supervised_tables(study, against_paper=compared),
         *cross_stage_tables(study, against_paper=compared, copies=copies),
-        *(shift_tables(study, against_paper=compared, n_resamples=n_resamples, seed=seed) if n_resamples else ()),
+        *(shift_tables(study, against_paper=compared, n_resamples=n_resamples, **drawn) if n_resamples else ()),
         *study_tables(study, against_paper=compared, seed=seed),
     ]
     made = sorted((t for t in tables if t.supported and (wanted is None or t.number in wanted)), key=lambda t: t.number)

@@ -158,7 +158,8 @@ def _effect(
         return None
     sides = []
     for variant, result in zip(("matched", "shifted"), pair, strict=True):
-        purpose = f"shift {result.run.manifest['model'].get('weights_digest')} {subset}"
+        # Released scores have no weights to tell their models apart by, but each size draws for itself all the same.
+        purpose = f"shift {result.run.model} {result.run.manifest['model'].get('weights_digest')} {subset}"
         member, other = (scored(result.run, attack, subset, label, together) for label in (MEMBER, NON_MEMBER))
         apart = f" {attack} {variant}" if attack in _JOINT else ""
         counts = (draws.of(member.population, f"{purpose} {variant}"), draws.of(other.population, purpose + apart))
@@ -251,16 +252,25 @@ def models_comparison(results: Sequence[RunMetrics], found: Bootstrap) -> tuple[
 def size_pairs(results: Sequence[RunMetrics], draws: Sequence[Sequence[Row]]) -> tuple[Pair, ...]:
     """Every two models: difference of the mean over unsupervised attacks of All; `p` is the share of draws <= 0.
 
+    The attacks are those that all models have, two or more of them. Self-Critique, of two domains, is none.
+
     Args:
         results: of comparable runs.
         draws: their resampled rows (`Bootstrap.draws`), records drawn together.
     """
-    grand = []
-    for result, rows in zip(results, draws, strict=True):
-        points, arrays = ({row.id: row.auc.all for row in of} for of in (result.rows, rows))
-        grand.append((result.run.model, points.get(METHOD_AVG), arrays.get(METHOD_AVG)))
-    known = [(name, value, array) for name, value, array in grand if value is not None and array is not None]
-    return tuple(_pair(a, b, float(np.mean(b[2] - a[2] <= 0))) for a, b in itertools.combinations(known, 2))
+    points, arrays = (
+        [{(row.id, row.title): row.auc.all for row in rows if row.auc.all is not None} for rows in of]
+        for of in ([result.rows for result in results], draws)
+    )
+    outside = OUTSIDE_METHOD_AVG | {METHOD_AVG, _PAIRS_ONLY}
+    attacks = [a for a in points[0] if a[0] not in outside and all(a in of for of in (*points, *arrays))]
+    if len(attacks) < 2:
+        return ()
+    grand = [
+        (result.run.model, mean(point[a] for a in attacks), mean(array[a] for a in attacks))
+        for result, point, array in zip(results, points, arrays, strict=True)
+    ]
+    return tuple(_pair(a, b, float(np.mean(b[2] - a[2] <= 0))) for a, b in itertools.combinations(grand, 2))
 
 
 def attack_pairs(rows: Sequence[Row], draws: Sequence[Row]) -> tuple[Pair, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from olmodetect_jax.evaluation.aggregate import OUTSIDE_METHOD_AVG
 from olmodetect_jax.evaluation.cross_stage import CURATED, CrossStage, StageRow, cross_stage
+from olmodetect_jax.evaluation.results import METHOD_AVG
 from olmodetect_jax.tables import names
 from olmodetect_jax.tables.paper_table import PaperTable, TableCell, TableRow, number_cell
 from olmodetect_jax.tables.published import published
@@ -26,16 +27,24 @@ def cross_stage_tables(
     """
     if not study.is_papers:
         return []
-    attacks = [a for a in study.unsupervised(everything=False) if a not in ("method_avg", "self_critique")]
-    attacks = [a for a in attacks if a not in OUTSIDE_METHOD_AVG] + [
-        a for a in _CROSS_STAGE_SUPERVISED if all(a in s.rows for s in study.models)
-    ]
+    unsupervised = [a for a in study.unsupervised(everything=True) if a not in (METHOD_AVG, "self_critique")]
+    attacks = [*(a for a in unsupervised if a not in OUTSIDE_METHOD_AVG), *_CROSS_STAGE_SUPERVISED]
     values = {a: [s.rows[a].auc for s in study.models] for a in attacks if all(a in s.rows for s in study.models)}
     found = cross_stage(values, study.tree) if values else None
     if found is None:
         return []
-    compared = against_paper and study.mean.paper == names.MODEL_AVG
-    return [_cross_stage_subsets(study, found, copies or {}, compared), _cross_stage_contrast(study, found, compared)]
+    # The paper's means are over four sizes and all of these attacks: over fewer they are other means.
+    left_out = [a for a in attacks if a not in found.everything.attacks]
+    whole = not left_out and all(study.paper_name(a) for a in attacks)
+    compared = against_paper and whole and study.mean.paper == names.MODEL_AVG
+    notes = ()
+    if left_out:
+        words = ", ".join(study.title(a) for a in left_out)
+        notes = (f"Left out, without a value on every subset for every model: {words}.",)
+    return [
+        _cross_stage_subsets(study, found, _copies(study, copies or {}, against_paper), compared, notes),
+        _cross_stage_contrast(study, found, compared, notes),
+    ]
 
 
 _ROWS = (("auc_all_mias", "All attacks"), ("auc_effective_mias", "Effective attacks"))
@@ -45,7 +54,9 @@ def _stage_rows(found: CrossStage) -> list[tuple[str, str, StageRow | None]]:
     return [(*_ROWS[0], found.everything), (*_ROWS[1], found.effective)]
 
 
-def _cross_stage_subsets(study: Study, found: CrossStage, copies: Mapping[str, float], against: bool) -> PaperTable:
+def _cross_stage_subsets(
+    study: Study, found: CrossStage, copies: TableRow, against: bool, left_out: tuple[str, ...]
+) -> PaperTable:
     rows = []
     for key, title, row in _stage_rows(found):
         cells = []
@@ -54,24 +65,29 @@ def _cross_stage_subsets(study: Study, found: CrossStage, copies: Mapping[str, f
             there = published("table06_cross_stage_subsets", "value", **where) if against else None
             cells.append(number_cell(row.subset[s.id] if row else None, _no_effective(row), published=there))
         rows.append(TableRow((title,), tuple(cells)))
+    rows.append(copies)
+    heads = tuple((names.STAGES[s.stage], s.title) for s in study.tree.subsets)
+    effective = ", ".join(study.title(a) for a in found.effective.attacks) if found.effective else "none"
+    notes = (f"Effective, with a Model-Avg of 0.60 or more: {effective}.", "The paper's upper half is of older scores.")
+    title = "Mean AUC of the attacks on each subset"
+    return PaperTable(6, title, ("Mean over",), heads, tuple(rows), (*left_out, *notes))
+
+
+def _copies(study: Study, copies: Mapping[str, float], against: bool) -> TableRow:
     counted = []
     for s in study.tree.subsets:
         where = {"row": "dup_count", "subset": names.SUBSETS[s.id]}
         there = published("table06_cross_stage_subsets", "value", **where) if against else None
         reason = "counted with an index of the training corpora: olmodetect verify --index, then --verification"
         counted.append(number_cell(copies.get(s.id), reason, published=there))
-    rows.append(TableRow(("Copies in training",), tuple(counted)))
-    heads = tuple((names.STAGES[s.stage], s.title) for s in study.tree.subsets)
-    effective = ", ".join(study.title(a) for a in found.effective.attacks) if found.effective else "none"
-    notes = (f"Effective, with a Model-Avg of 0.60 or more: {effective}.", "The paper's upper half is of older scores.")
-    return PaperTable(6, "Mean AUC of the attacks on each subset", ("Mean over",), heads, tuple(rows), notes)
+    return TableRow(("Copies in training",), tuple(counted))
 
 
 def _no_effective(row: StageRow | None) -> str:
     return "a subset is missing" if row else "no attack reaches a Model-Avg of 0.60"
 
 
-def _cross_stage_contrast(study: Study, found: CrossStage, against: bool) -> PaperTable:
+def _cross_stage_contrast(study: Study, found: CrossStage, against: bool, left_out: tuple[str, ...]) -> PaperTable:
     heads: list[tuple[str, ...]] = []
     rows = []
     for key, title, row in _stage_rows(found):
@@ -101,7 +117,7 @@ def _cross_stage_contrast(study: Study, found: CrossStage, against: bool) -> Pap
     curated = ", ".join(names.SUBSETS[s] for s in CURATED)
     notes = (f"Curated mathematics: {curated}. p: exact one-sided signed-rank test of the attacks' contrasts.",)
     title = "Curated mathematics against the rest: mean AUC"
-    return PaperTable(6, title, ("Mean over",), tuple(heads), tuple(rows), notes, "contrast")
+    return PaperTable(6, title, ("Mean over",), tuple(heads), tuple(rows), (*left_out, *notes), "contrast")
 
 
 _CONTRAST_HEADS = {

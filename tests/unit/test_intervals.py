@@ -258,6 +258,20 @@ def test_size_pairs_and_attack_pairs_of_runs(small):
     assert attacks.p_holm == attacks.p
 
 
+def test_models_are_compared_by_the_attacks_that_all_of_them_have(small):
+    """An attack of one model alone, or one of two domains, is no part of the difference."""
+    tree = small[0].run.tree
+    one, two = ({a: dict(of) for a, of in result.run.scores.items()} for result in small)
+    one["lower"] = {s: tuple(line(x.record_id, x.label, -x.label) for x in of) for s, of in one["ppl"].items()}
+    for scores in (one, two):
+        scores["self_critique"] = scores["zlib"]
+    more = [run_of(scores, model=r.run.model, tree=tree) for scores, r in zip((one, two), small, strict=True)]
+    pairs = [c.size_pairs(runs, bootstrap(runs, n_resamples=60).draws) for runs in (small, more)]
+    assert pairs[0] == pairs[1] and len(pairs[0]) == 1
+    alone = [run_of({"ppl": r.run.scores["ppl"]}, model=r.run.model, tree=tree) for r in small]
+    assert c.size_pairs(alone, bootstrap(alone, n_resamples=60).draws) == ()
+
+
 def test_holm_and_two_sided():
     assert c.holm([0.04, 0.01, 0.03, 0.5]) == pytest.approx([0.09, 0.04, 0.09, 0.5])
     assert c.holm([]) == [] and c.holm([0.9, 0.8]) == [1.0, 1.0]
@@ -283,6 +297,30 @@ def test_a_shift_of_one_direction_is_found_and_supervised_rows_are_left_out(smal
     assert set(table.domain_titles) == {s.domain for s in TREE.subsets if s.variants}
     assert all(e.mark == "‡" and e.delta == 0.5 for e in table.rows[0].domain.values())
     assert c.shift_effects([], n_resamples=60) is None
+
+
+def shifted_pair(model, *, digest):
+    """Both variants of a model whose scores every model has."""
+    rng = np.random.default_rng(5)
+    values = {name: rng.normal(size=20).tolist() for name in ("matched", "shifted", "other")}
+
+    def of(variant):
+        sides = ((variant, 1), ("other", 0))
+        lines = tuple(line(f"{name}-{i}", label, v) for name, label in sides for i, v in enumerate(values[name]))
+        result = run_of({"ppl": {"dclm": lines}}, model=model, variant=variant)
+        result.run.manifest["model"]["weights_digest"] = digest
+        return result
+
+    return of("matched"), of("shifted")
+
+
+@pytest.mark.parametrize("digest", [None, "one"])
+def test_each_size_draws_for_itself(digest):
+    """Released scores are of models without a digest; models of the same weights still are two."""
+    one, two = (
+        c.shift_effects([shifted_pair(name, digest=digest)], n_resamples=60).rows[0].subset["dclm"] for name in "ab"
+    )
+    assert one.delta == two.delta and not np.array_equal(one.draws, two.draws)
 
 
 def test_interval_is_interpolated():

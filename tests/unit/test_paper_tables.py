@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -16,10 +17,13 @@ from olmodetect_jax.errors import DataError, UsageError
 from olmodetect_jax.evaluation.aggregate import aggregate, attack_domains, mean, method_avg, model_avg
 from olmodetect_jax.evaluation.cross_stage import cross_stage
 from olmodetect_jax.evaluation.intervals import Interval
+from olmodetect_jax.evaluation.results import evaluate
 from olmodetect_jax.tables import names
 from olmodetect_jax.tables.catalogue import NUMBERS
+from olmodetect_jax.tables.cross_stage_tables import cross_stage_tables
 from olmodetect_jax.tables.paper_table import PaperTable, TableCell, TableRow, number_cell
 from olmodetect_jax.tables.published import listed, published
+from olmodetect_jax.tables.study import study_of
 from olmodetect_jax.tables.write import as_csv, as_json, as_latex, as_markdown, shown
 from tests.run_folders import MANIFEST, random_scores, score_line, write_run
 
@@ -152,7 +156,9 @@ def papers_run(path, size, attacks, variant="matched", **changes):
             if variant == "shifted" and not s.variants:
                 del subsets[s.id]
                 continue
-            for line in subsets[s.id]:
+            for i, line in enumerate(subsets[s.id]):
+                if s.id == "dpo":  # two texts a prompt
+                    line["record_id"] = f"dpo-{i // 2}"
                 line["record_id"] += f"-{variant}" * line["label"]
                 if attack.startswith("fsd"):
                     line["base_score"] = -line["score"]
@@ -203,12 +209,48 @@ def test_all_tables_that_runs_support(four, tmp_path, capsys):
     assert cells_of(made["table_37"])["PPL", "DCLM", "1B"].published == 0.60
     assert cells_of(made["table_85"])["PPL", "OWM"].published == 0.29
     assert cells_of(made["table_07"])["PPL", "Domain of it"].published == "OWM"
+    not_scored = cells_of(made["table_85"])["CDD", "OWM"], cells_of(made["table_07"])["CDD", "Largest"]
+    assert all(cell.refused and cell.published == 0.12 for cell in not_scored)
+    assert not any(labels[0] in ("SelfCrit", "Method-Avg") for labels in cells_of(made["table_85"]))
     assert cells_of(made["table_27"])["MinK", "min_k", "1B"].published == "0.2"
     assert cells_of(made["table_84"])["PPL", "Domain unknown", "Accuracy"].published == 0.56
     for table in made.values():
         for cell in cells_of(table).values():
             assert (cell.value is None) == (cell.refused is not None) and cell.text
     assert len(list(tmp_path.glob("table_*.csv"))) == len(made)
+
+
+def test_means_over_attacks_are_compared_where_all_of_the_papers_attacks_are_there(tmp_path, four):
+    """Table 6: a mean over fewer attacks, or over EMMIA by another rule, is another mean."""
+    few = cells_of(cross_stage_tables(study_of(evaluate(four), n_resamples=None), against_paper=True)[0])
+    assert few["All attacks", "Pre", "DCLM"].published is None
+    assert few["Copies in training", "Pre", "DCLM"].published is not None  # no matter of attacks
+    attacks = [a for a in IDS.values() if a != "self_critique"] + ["sup_camia", "mia_tuner"]
+    protocol = {**MANIFEST["protocol"], "fields": {"em_mia_choice": "best_of_four"}}
+    study = study_of(evaluate([papers_run(tmp_path, s, attacks, protocol=protocol) for s in SIZES]), n_resamples=None)
+    other_rule = replace(study.sources[0].rows["em_mia"], title="EMMIA")
+    other = replace(study.sources[0], rows={**study.sources[0].rows, "em_mia": other_rule})
+    others = replace(study, sources=(other, *study.sources[1:]))
+    for whole, compared in ((study, True), (others, False)):
+        tables = cross_stage_tables(whole, against_paper=True)
+        by_subset, contrast = map(cells_of, tables)
+        assert (by_subset["All attacks", "Pre", "DCLM"].published == 0.56) is compared
+        assert (contrast["All attacks", "Attacks"].published == 16) is compared
+        assert contrast["All attacks", "Attacks"].value == 16
+        assert not any(note.startswith("Left out") for note in tables[0].notes)
+    short = evaluate([papers_run(tmp_path / "short", "1b", attacks[1:])])
+    (one, _) = cross_stage_tables(study_of(short, n_resamples=None), against_paper=False)
+    assert one.notes[0] == "Left out, without a value on every subset for every model: PPL."
+
+
+def test_what_is_drawn_for_intervals_is_drawn_for_the_shift(four, tmp_path):
+    """The two texts of a prompt move together unless they are asked to move apart; other domains do not care."""
+    ways = [
+        make_tables([four[0], four[-1]], tmp_path, only=["85"], n_resamples=40, resample=way)
+        for way in ("prompts", "texts")
+    ]
+    dclm, dpo = ([cells_of(table)["PPL", domain].interval for (table,) in ways] for domain in ("DCLM", "DPO"))
+    assert dclm[0] == dclm[1] and dpo[0] != dpo[1]
 
 
 def test_of_another_benchmark_nothing_is_published(tmp_path, capsys):
